@@ -1,0 +1,135 @@
+package wormhole
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Expiry is the rule by which a guardian set's expiration time is read.
+type Expiry uint8
+
+const (
+	// ActiveBefore: active while now < expiration. The genuine package's rule, and the zero value.
+	ActiveBefore Expiry = iota
+	// ActiveUntil: active while now <= expiration. The rule of wormhole-core 0.1.0 in this repository, which a simulated
+	// ledger keeps.
+	ActiveUntil
+)
+
+// Active reports whether the set verifies at now.
+func (g *GuardianSet) Active(now time.Time, expiry Expiry) bool {
+	if g.Expiration == nil {
+		return true
+	}
+	if expiry == ActiveUntil {
+		return !now.After(*g.Expiration)
+	}
+	return now.Before(*g.Expiration)
+}
+
+// Verify checks the VAA against the guardian set that it names, by the genuine package's expiry rule: the ledger's checks, in
+// its order. The error is a *Rule with the ledger's message, nil if the VAA is good.
+func (s *CoreState) Verify(v *VAA, keys []PubKey, now time.Time) error {
+	return s.verify(v, keys, now, ActiveBefore)
+}
+
+// VerifyEncoded is ParseAndVerifyVAA: it takes the choice's own arguments, so that what is wrong with the text is found too.
+// The error is a *Rule.
+func (s *CoreState) VerifyEncoded(encodedVAA string, keys []PubKey, now time.Time, expiry Expiry) (*VAA, error) {
+	v, err := parseEncoded(encodedVAA)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.verify(v, keys, now, expiry); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// VerifyAndConsume is VerifyAndConsumeVAA: verify, bind the node to the consumer and to the state's operator, consume the
+// digest. The error is a *Rule.
+func (s *CoreState) VerifyAndConsume(encodedVAA string, keys []PubKey, consumer string, node *ReplayNode, now time.Time, expiry Expiry) (*VAA, ConsumeResult, error) {
+	v, err := s.VerifyEncoded(encodedVAA, keys, now, expiry)
+	if err != nil {
+		return nil, ConsumeResult{}, err
+	}
+	if node.Consumer != consumer {
+		return nil, ConsumeResult{}, rule(RuleOtherConsumer, "replay node belongs to a different consumer")
+	}
+	if node.Operator != s.Operator {
+		return nil, ConsumeResult{}, rule(RuleOtherOperator, "replay node belongs to a different operator")
+	}
+	result, err := node.Consume(v.Digest().String())
+	if err != nil {
+		return nil, ConsumeResult{}, err
+	}
+	return v, result, nil
+}
+
+// parseEncoded is the model's parseVAA.
+func parseEncoded(encoded string) (*VAA, error) {
+	if len(encoded)%2 != 0 || !isLowerHex(encoded) {
+		return nil, rule(RuleVAANotHex, "VAA must be bytes of lowercase hex")
+	}
+	raw, err := hex.DecodeString(encoded)
+	if err != nil {
+		return nil, rule(RuleVAANotHex, "VAA must be bytes of lowercase hex")
+	}
+	return ParseVAA(raw)
+}
+
+func (s *CoreState) verify(v *VAA, keys []PubKey, now time.Time, expiry Expiry) error {
+	// The ledger's numbers are 63 bits; the sequence is the only one of a VAA that has more, and it is read while parsing.
+	if v.Sequence > math.MaxInt64 {
+		return numberTooLarge()
+	}
+	set, ok := s.GuardianSets[int64(v.GuardianSetIndex)]
+	if !ok {
+		return rule(RuleUnknownGuardianSet, "unknown guardian set index")
+	}
+	if !set.Active(now, expiry) {
+		return rule(RuleGuardianSetExpired, "guardian set has expired")
+	}
+	if have, need := len(v.Signatures), Quorum(len(set.Keys)); have < need {
+		return rule(RuleNoQuorum, fmt.Sprintf("no quorum: have %d, need %d", have, need))
+	}
+	digest := v.Digest()
+	last := int64(-1)
+	for i := range v.Signatures {
+		sig := &v.Signatures[i]
+		index := int64(sig.GuardianIndex)
+		if index <= last {
+			return rule(RuleSignaturesNotAscending, "signature indices not strictly ascending")
+		}
+		last = index
+		if index >= int64(len(set.Keys)) {
+			return numbered(RuleGuardianOutOfRange, "guardian index out of range: ", index)
+		}
+		key, ok := keyOf(index, keys)
+		if !ok {
+			return numbered(RulePublicKeyMissing, "missing public key for guardian index: ", index)
+		}
+		if addressOfText(key) != set.Keys[index] {
+			return numbered(RulePublicKeyMismatch, "public key does not match guardian address at index ", index)
+		}
+		pub, err := hex.DecodeString(key)
+		if err != nil || !sig.validBy(pub, digest) {
+			return numbered(RuleInvalidSignature, "invalid signature for guardian index ", index)
+		}
+	}
+	return nil
+}
+
+// keyOf is the first key given for the index.
+func keyOf(index int64, keys []PubKey) (string, bool) {
+	for _, k := range keys {
+		if k.Index == index {
+			return k.Key, true
+		}
+	}
+	return "", false
+}
+
+func numberTooLarge() *Rule { return rule(RuleNumberTooLarge, "number exceeds 63 bits") }
