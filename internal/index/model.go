@@ -108,6 +108,8 @@ type Ended struct {
 	// Scope and Prefix are set for replay nodes.
 	Scope  *Scope
 	Prefix wormhole.Prefix
+	// Since is the record time of the contract's last activation, zero where it is not known (read from a snapshot).
+	Since time.Time
 }
 
 // ScopedDigest is a digest within a scope.
@@ -135,6 +137,8 @@ type Delta struct {
 	Consumes []Consume
 	Ended    []Ended
 	Updates  []UpdateRef
+	// Scopes are those that came to exist in this batch, whether or not a node of theirs is left in Put.
+	Scopes []Scope
 	// MissingAdd and MissingRemove change the set of digests that a trie once held and no active node holds now; what remains of
 	// it under an active node is a loss. No digest is in both.
 	MissingAdd, MissingRemove []ScopedDigest
