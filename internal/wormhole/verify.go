@@ -92,7 +92,13 @@ func (s *CoreState) verify(v *VAA, keys []PubKey, now time.Time, expiry Expiry) 
 	if !set.Active(now, expiry) {
 		return rule(RuleGuardianSetExpired, "guardian set has expired")
 	}
-	if have, need := len(v.Signatures), Quorum(len(set.Keys)); have < need {
+	return set.VerifySignatures(v, keys)
+}
+
+// VerifySignatures checks the VAA's signatures against the set whatever its index, expiry and sequence: quorum, and then for
+// each signature the order, the guardian's index, its key, its address, the signature itself. The error is a *Rule.
+func (g *GuardianSet) VerifySignatures(v *VAA, keys []PubKey) error {
+	if have, need := len(v.Signatures), Quorum(len(g.Keys)); have < need {
 		return rule(RuleNoQuorum, fmt.Sprintf("no quorum: have %d, need %d", have, need))
 	}
 	digest := v.Digest()
@@ -104,14 +110,14 @@ func (s *CoreState) verify(v *VAA, keys []PubKey, now time.Time, expiry Expiry) 
 			return rule(RuleSignaturesNotAscending, "signature indices not strictly ascending")
 		}
 		last = index
-		if index >= int64(len(set.Keys)) {
+		if index >= int64(len(g.Keys)) {
 			return numbered(RuleGuardianOutOfRange, "guardian index out of range: ", index)
 		}
 		key, ok := keyOf(index, keys)
 		if !ok {
 			return numbered(RulePublicKeyMissing, "missing public key for guardian index: ", index)
 		}
-		if addressOfText(key) != set.Keys[index] {
+		if addressOfText(key) != g.Keys[index] {
 			return numbered(RulePublicKeyMismatch, "public key does not match guardian address at index ", index)
 		}
 		pub, err := hex.DecodeString(key)
