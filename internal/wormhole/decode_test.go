@@ -535,3 +535,18 @@ func setOf(keys ...damlvalue.Value) damlvalue.Record {
 	}
 	return damlvalue.Record{Fields: []damlvalue.Field{{Label: "map", Value: m}}}
 }
+
+func BenchmarkDecodeFullNode(b *testing.B) {
+	digests := make([]wormhole.Digest, 128)
+	for i := range digests {
+		body := sampleBody(uint64(i))
+		digests[i] = body.Digest()
+	}
+	record := withoutLabels(wormhole.Encode(&wormhole.ReplayNode{Consumer: "c", Operator: "o", SplitThreshold: 128, Consumed: wormhole.NewSuffixSet(digests...)})).(damlvalue.Record)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := wormhole.Decode(wormhole.ReplayNodeTemplate, record); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
