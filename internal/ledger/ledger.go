@@ -169,6 +169,8 @@ type Position struct {
 	UpdateOffset int64
 	UpdateID     string
 	RecordTime   time.Time
+	// Filter is SeedStart.Filter of the generation; empty from a store that does not keep it.
+	Filter string
 }
 
 // InFlight is a contract that was unassigned from one synchronizer and not yet assigned to the next.

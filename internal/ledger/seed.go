@@ -18,6 +18,9 @@ type SeedStart struct {
 	Offset int64
 	// Reason is why; it decides what of the old generation can still be believed.
 	Reason SeedReason
+	// Filter names what was asked of the participant (parties and templates), opaque: it is kept with the generation and given
+	// back in Position, so that a change of configuration is noticed.
+	Filter string
 }
 
 // SeedReason is why an index is built anew. The values are the metric's labels.

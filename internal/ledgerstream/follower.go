@@ -1,0 +1,301 @@
+package ledgerstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	ledgerapi "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2"
+	adminapi "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2/admin"
+	"google.golang.org/grpc"
+
+	"github.com/disclosured/disclosured/internal/ledger"
+)
+
+// stuckAfter is how many connections in a row must end without progress before Status.StuckAt tells it.
+const stuckAfter = 3
+
+// Follower keeps a sink at the end of one participant's ledger. See the package comment.
+type Follower struct {
+	cfg     Config
+	sink    Sink
+	log     *slog.Logger
+	metrics Metrics
+
+	versions ledgerapi.VersionServiceClient
+	states   ledgerapi.StateServiceClient
+	updates  ledgerapi.UpdateServiceClient
+	parties  adminapi.PartyManagementServiceClient
+
+	// wake cuts a wait short and ends a connection: a reseed was requested.
+	wake chan struct{}
+	// lastHeard is when a stream last delivered anything, in Unix nanoseconds; 0 for never.
+	lastHeard atomic.Int64
+
+	mu      sync.Mutex
+	status  Status
+	changed chan struct{}
+	// reseed is why the next connection must begin with a snapshot; empty for no reason to.
+	reseed ledger.SeedReason
+	// reseeds counts the reasons, so that one that comes while a snapshot is read is not lost with the snapshot's own.
+	reseeds int
+}
+
+// Option is an optional part of a Follower.
+type Option func(*Follower)
+
+// WithLogger sets where the follower logs to; by default it does not.
+func WithLogger(log *slog.Logger) Option {
+	return func(f *Follower) { f.log = log }
+}
+
+// WithMetrics sets the follower's hooks.
+func WithMetrics(m Metrics) Option {
+	return func(f *Follower) { f.metrics = m }
+}
+
+// New makes a follower of the participant at the other end of conn (see Dial) for a sink that nothing else writes to.
+// The configuration must be valid: see Config.Validate.
+func New(cfg Config, conn grpc.ClientConnInterface, sink Sink, options ...Option) *Follower {
+	f := &Follower{
+		cfg: cfg.withDefaults(), sink: sink, log: slog.New(slog.DiscardHandler),
+		versions: ledgerapi.NewVersionServiceClient(conn),
+		states:   ledgerapi.NewStateServiceClient(conn),
+		updates:  ledgerapi.NewUpdateServiceClient(conn),
+		parties:  adminapi.NewPartyManagementServiceClient(conn),
+		wake:     make(chan struct{}, 1),
+		changed:  make(chan struct{}),
+		status:   Status{State: StateConnecting, Since: time.Now()},
+	}
+	for _, o := range options {
+		o(f)
+	}
+	return f
+}
+
+// Run follows the ledger until ctx ends (it returns ctx's error), the sink's lease is lost (an error that wraps
+// ledger.ErrLostLease), or the participant refuses the configuration itself (a *ConfigError). Everything else is tried again. When it
+// returns, nothing of it runs any more. It is called once.
+func (f *Follower) Run(ctx context.Context) error {
+	if err := f.cfg.Validate(); err != nil {
+		return fmt.Errorf("ledger stream: %w", err)
+	}
+	defer f.enter(StateStopped, "")
+	pause := &backoff.ExponentialBackOff{
+		InitialInterval: f.cfg.BackoffInitial, MaxInterval: f.cfg.BackoffMax, Multiplier: 2, RandomizationFactor: 0.5,
+	}
+	fruitless := 0
+	for {
+		s := &session{f: f}
+		end := s.run(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if errors.Is(end, ledger.ErrLostLease) {
+			f.log.Error("stopping: another process writes the index now", "error", end)
+			return fmt.Errorf("ledger stream: %w", end)
+		}
+		if end.action == fail {
+			f.log.Error("stopping: the participant refuses the configuration", "error", end)
+			return fmt.Errorf("ledger stream: %w", end)
+		}
+		if s.progressed {
+			pause.Reset()
+			fruitless = 0
+		} else if s.followed {
+			fruitless++
+		}
+		f.metrics.reconnect(end.reason)
+		f.setReseed(end.reseed)
+		delay := f.delay(end, pause)
+		f.note(end, s, fruitless, delay)
+		if err := f.sleep(ctx, delay); err != nil {
+			return err
+		}
+	}
+}
+
+// delay is the wait before the next connection.
+func (f *Follower) delay(end *ending, pause *backoff.ExponentialBackOff) time.Duration {
+	switch end.action {
+	case wait:
+		return jitter(f.cfg.WaitRetry)
+	case halt:
+		return jitter(f.cfg.HaltRetry)
+	default:
+		// What the participant asks for is a minimum, within our own bound; 0 leaves our own jitter.
+		return max(pause.NextBackOff(), min(end.retryAfter, f.cfg.BackoffMax))
+	}
+}
+
+// jitter spreads a wait over ±25 %.
+func jitter(d time.Duration) time.Duration {
+	return d*3/4 + rand.N(d/2+1)
+}
+
+// note logs the end of a connection, and shows it in the status.
+func (f *Follower) note(end *ending, s *session, fruitless int, delay time.Duration) {
+	state := StateReconnecting
+	level := slog.LevelWarn
+	switch {
+	case end.action == wait:
+		state = StateWaiting
+	case end.action == halt:
+		state, level = StateHalted, slog.LevelError
+		f.metrics.halt(end.reason)
+	case end.reason == "eof" && s.progressed, end.reason == "access_token_expired", end.reason == "stale_stream_authorization":
+		level = slog.LevelInfo
+	}
+	attributes := []any{"reason", end.reason, "error", end.Error(), "offset", s.pos.Offset, "again_in", delay}
+	if fruitless >= stuckAfter {
+		level = slog.LevelError
+		attributes = append(attributes, "stuck_at", s.pos.Offset, "times", fruitless)
+	}
+	f.log.Log(context.Background(), level, "the connection to the ledger ended", attributes...)
+	f.update(func(st *Status) {
+		f.setState(st, state)
+		st.Detail = end.Error()
+		st.Reconnects++
+		st.HaltedAt = 0
+		if end.action == halt {
+			st.HaltedAt = end.offset
+		}
+		st.StuckAt = 0
+		if fruitless >= stuckAfter {
+			st.StuckAt = s.pos.Offset
+		}
+	})
+}
+
+func (f *Follower) sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-f.wake:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// RequestReseed has the index built anew from a snapshot, soon: the operator's way to mend what no event tells. It returns at once;
+// Status.Reseeds counts generations that are in place. The reason is ledger.SeedRequested, unless another one fits better.
+func (f *Follower) RequestReseed(reason ledger.SeedReason) {
+	f.setReseed(reason)
+	signal(f.wake)
+}
+
+// setReseed notes a reason for a new generation. One that says that our history is another's is not overwritten by one that
+// says that it is the same.
+func (f *Follower) setReseed(reason ledger.SeedReason) {
+	if reason == "" {
+		return
+	}
+	f.mu.Lock()
+	known := f.reseed == reason
+	if f.reseed == "" || f.reseed.SameHistory() {
+		f.reseed = reason
+	}
+	f.reseeds++
+	f.mu.Unlock()
+	if !known {
+		f.metrics.reseed(reason)
+		f.log.Warn("the index must be built anew", "reason", string(reason))
+	}
+}
+
+// mustReseed returns why a new generation is needed, or "", and the number to give to reseeded.
+func (f *Follower) mustReseed() (ledger.SeedReason, int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reseed, f.reseeds
+}
+
+// reseeded notes that a generation is in place whose snapshot was begun after mustReseed gave the number.
+func (f *Follower) reseeded(number int) {
+	f.mu.Lock()
+	if f.reseeds == number {
+		f.reseed = ""
+	}
+	f.mu.Unlock()
+	f.update(func(st *Status) { st.Reseeds++ })
+}
+
+// Status returns what the follower knows about itself.
+func (f *Follower) Status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	st := f.status
+	if at := f.lastHeard.Load(); at != 0 {
+		st.LastMessageAt = time.Unix(0, at)
+	}
+	return st
+}
+
+// Changed returns a channel that is closed when Status next changes in anything but LastMessageAt. To wait for a condition, take the
+// channel first and look at Status after.
+func (f *Follower) Changed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changed
+}
+
+// update changes the status and tells the waiters. change must not block.
+func (f *Follower) update(change func(*Status)) {
+	f.mu.Lock()
+	before := f.status.State
+	change(&f.status)
+	after := f.status.State
+	close(f.changed)
+	f.changed = make(chan struct{})
+	f.mu.Unlock()
+	if after != before {
+		f.metrics.state(after)
+	}
+}
+
+func (f *Follower) setState(st *Status, state State) {
+	if st.State != state {
+		st.State, st.Since = state, time.Now()
+	}
+}
+
+// enter moves to a state.
+func (f *Follower) enter(state State, detail string) {
+	f.update(func(st *Status) {
+		f.setState(st, state)
+		st.Detail = detail
+	})
+}
+
+// heard notes that a stream delivered something.
+func (f *Follower) heard() { f.lastHeard.Store(time.Now().UnixNano()) }
+
+// sawPackage notes a package id seen under a package name.
+func (f *Follower) sawPackage(name, id string) {
+	f.mu.Lock()
+	known := slices.Contains(f.status.Packages[name], id)
+	f.mu.Unlock()
+	if known {
+		return
+	}
+	f.log.Info("a package's version was seen for the first time", "package", name, "id", id)
+	f.update(func(st *Status) {
+		// Statuses that were handed out keep their map and lists.
+		packages := maps.Clone(st.Packages)
+		if packages == nil {
+			packages = make(map[string][]string)
+		}
+		packages[name] = sortedSet(append(slices.Clone(packages[name]), id))
+		st.Packages = packages
+	})
+}

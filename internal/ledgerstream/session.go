@@ -1,0 +1,440 @@
+package ledgerstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	ledgerapi "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2"
+	adminapi "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2/admin"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/disclosured/disclosured/internal/ledger"
+)
+
+// session is one connection: who is there, is the index still its index, if not a snapshot, then the stream. It ends at the
+// first fault; the next session begins with the same questions, so that no fault needs a recovery of its own. Only the
+// goroutine that calls run touches it, but for what read starts.
+type session struct {
+	f       *Follower
+	filter  filter
+	reduced bool // the filter lacks templates that the participant doesn't have
+	convert *converter
+
+	// pos is where the index stands: what the sink told, moved by each Apply that succeeded. No other copy of the offset
+	// decides anything, so that none can run ahead.
+	pos ledger.Position
+	// offset is pos.Offset for the goroutine that polls the ledger end.
+	offset atomic.Int64
+	seeded bool
+	// reseeds is Follower.reseeds as it was when the session decided.
+	reseeds int
+
+	// followed: the session got as far as following the stream. progressed: it moved the index, or showed over some time that
+	// it works.
+	followed, progressed bool
+
+	proof proofs
+}
+
+// peer is what the participant said about itself at the beginning of a session.
+type peer struct {
+	version       string
+	participantID string
+	ledgerEnd     int64
+	ledgerEndAt   time.Time // when it was asked for
+	pruned        int64
+	synchronizers []string
+}
+
+// run lives one session and returns why it ended, never nil. The caller looks at ctx first.
+func (s *session) run(ctx context.Context) *ending {
+	var asked ledger.SeedReason
+	asked, s.reseeds = s.f.mustReseed()
+	p, end := s.ask(ctx)
+	if end != nil {
+		return end
+	}
+	s.f.update(func(st *Status) {
+		st.LedgerAPIVersion, st.ParticipantID, st.Synchronizers = p.version, p.participantID, p.synchronizers
+		st.LedgerEnd, st.LedgerEndAt = p.ledgerEnd, p.ledgerEndAt
+	})
+	if end := s.place(ctx); end != nil {
+		return end
+	}
+	if end := s.resolveFilter(ctx, p); end != nil {
+		return end
+	}
+	s.convert = newConverter(s.filter, p.participantID, &s.f.metrics)
+	reason, end := s.mustSeed(ctx, p, asked)
+	if end != nil {
+		return end
+	}
+	if reason != "" {
+		if end := s.seed(ctx, p, reason); end != nil {
+			return end
+		}
+	}
+	return s.follow(ctx)
+}
+
+// ask asks the participant who and where it is.
+func (s *session) ask(ctx context.Context) (peer, *ending) {
+	var p peer
+	version, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetLedgerApiVersionResponse, error) {
+		return s.f.versions.GetLedgerApiVersion(ctx, &ledgerapi.GetLedgerApiVersionRequest{})
+	})
+	if err != nil {
+		return p, classify(callVersion, err)
+	}
+	p.version = version.GetVersion()
+	id, err := call(ctx, s, func(ctx context.Context) (*adminapi.GetParticipantIdResponse, error) {
+		return s.f.parties.GetParticipantId(ctx, &adminapi.GetParticipantIdRequest{})
+	})
+	if err != nil {
+		return p, classify(callParticipantID, err)
+	}
+	if p.participantID = id.GetParticipantId(); p.participantID == "" {
+		return p, ended("no_participant_id", "%s: the participant gave no id", callParticipantID)
+	}
+	pruned, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetLatestPrunedOffsetsResponse, error) {
+		return s.f.states.GetLatestPrunedOffsets(ctx, &ledgerapi.GetLatestPrunedOffsetsRequest{})
+	})
+	if err != nil {
+		return p, classify(callPruned, err)
+	}
+	p.pruned = pruned.GetParticipantPrunedUpToInclusive()
+	connected, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetConnectedSynchronizersResponse, error) {
+		return s.f.states.GetConnectedSynchronizers(ctx, &ledgerapi.GetConnectedSynchronizersRequest{})
+	})
+	switch status.Code(err) {
+	case codes.OK:
+		for _, c := range connected.GetConnectedSynchronizers() {
+			p.synchronizers = append(p.synchronizers, c.GetSynchronizerId())
+		}
+		p.synchronizers = sortedSet(p.synchronizers)
+	case codes.PermissionDenied, codes.Unimplemented, codes.InvalidArgument:
+		// Only told to the curious; some participants don't tell it to every user.
+		s.f.log.Debug("the participant doesn't tell its synchronizers", "error", err)
+	default:
+		return p, classify(callSynchronizers, err)
+	}
+	// The ledger end last: it is what a snapshot and a first proof start from.
+	p.ledgerEnd, p.ledgerEndAt, err = s.ledgerEnd(ctx)
+	if err != nil {
+		return p, classify(callLedgerEnd, err)
+	}
+	return p, nil
+}
+
+// call makes one unary call within the configured time.
+func call[T any](ctx context.Context, s *session, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.f.cfg.CallTimeout)
+	defer cancel()
+	return f(ctx)
+}
+
+// ledgerEnd returns the ledger end and when it was asked for: whatever was on the ledger at that moment is at or below it.
+func (s *session) ledgerEnd(ctx context.Context) (int64, time.Time, error) {
+	asked := time.Now()
+	response, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetLedgerEndResponse, error) {
+		return s.f.states.GetLedgerEnd(ctx, &ledgerapi.GetLedgerEndRequest{})
+	})
+	if err != nil {
+		return 0, asked, err
+	}
+	if response.GetOffset() < 0 {
+		return 0, asked, &DecodeError{Offset: response.GetOffset(), Field: "ledger end", Err: errors.New("is negative")}
+	}
+	return response.GetOffset(), asked, nil
+}
+
+// place asks the sink where the index stands.
+func (s *session) place(ctx context.Context) *ending {
+	pos, ok, err := s.f.sink.Position(ctx)
+	if err != nil {
+		return ended("sink", "reading the index's place: %w", err)
+	}
+	s.moveTo(pos)
+	s.seeded = ok
+	return nil
+}
+
+func (s *session) moveTo(pos ledger.Position) {
+	s.pos = pos
+	s.offset.Store(pos.Offset)
+}
+
+// resolveFilter finds out which of the templates the participant knows, because one unknown name fails a whole request. An
+// unknown package is waited for; a template that no version of its package has is left out, and asked for again later.
+//
+// The question is an empty range of updates: its answer is immediate, and filters are checked.
+func (s *session) resolveFilter(ctx context.Context, p peer) *ending {
+	s.filter = s.f.cfg.fullFilter()
+	if p.ledgerEnd == 0 {
+		return nil // no range is empty at 0; the stream itself will tell
+	}
+	err := s.checkFilter(ctx, s.filter, p.ledgerEnd)
+	if err == nil {
+		return nil
+	}
+	if !isUnknownTemplate(err) {
+		return classify(callFilter, err)
+	}
+	known := filter{parties: s.filter.parties}
+	var missing []string
+	for _, t := range s.filter.templates {
+		err := s.checkFilter(ctx, filter{parties: s.filter.parties, templates: []packageTemplate{t}}, p.ledgerEnd)
+		switch {
+		case err == nil:
+			known.templates = append(known.templates, t)
+		case isUnknownTemplate(err):
+			missing = append(missing, t.String())
+		default:
+			return classify(callFilter, err)
+		}
+	}
+	if len(known.templates) == 0 {
+		return classify(callFilter, err)
+	}
+	s.f.log.Warn("the participant has no version of these templates; they are left out until it has", "templates", missing)
+	s.filter, s.reduced = known, true
+	return nil
+}
+
+func (s *session) checkFilter(ctx context.Context, f filter, at int64) error {
+	err := receive(ctx, s.f.cfg.CallTimeout, func(ctx context.Context) (func() (*ledgerapi.GetUpdatesResponse, error), error) {
+		stream, err := s.f.updates.GetUpdates(ctx, &ledgerapi.GetUpdatesRequest{
+			BeginExclusive: at, EndInclusive: &at, UpdateFormat: f.updateFormat(true, true),
+		})
+		if err != nil {
+			return nil, err
+		}
+		return stream.Recv, nil
+	}, func(*ledgerapi.GetUpdatesResponse) error { return nil })
+	if isEOF(err) {
+		return nil
+	}
+	return err
+}
+
+// mustSeed compares the index with the participant and returns why a new generation is needed, or "". asked is why
+// an earlier session, or an operator, wants one.
+func (s *session) mustSeed(ctx context.Context, p peer, asked ledger.SeedReason) (ledger.SeedReason, *ending) {
+	pos := s.pos
+	switch {
+	case !s.seeded:
+		return ledger.SeedFirst, nil
+	case pos.ParticipantID != p.participantID:
+		s.f.log.Error("another participant answers at this address: its offsets are not ours",
+			"was", pos.ParticipantID, "is", p.participantID)
+		return ledger.SeedAnotherParticipant, nil
+	case asked != "" && !asked.SameHistory():
+		return asked, nil
+	case pos.Offset > p.ledgerEnd:
+		s.f.log.Error("the ledger ends before the index: the participant was restored to an earlier state",
+			"offset", pos.Offset, "ledger_end", p.ledgerEnd)
+		return ledger.SeedRewound, nil
+	}
+	if same, end := s.sameHistory(ctx, p); end != nil || !same {
+		return ledger.SeedDiverged, end
+	}
+	switch {
+	case pos.Offset < p.pruned:
+		s.f.log.Error("the participant was pruned past the index: archives were missed", "offset", pos.Offset, "pruned", p.pruned)
+		return ledger.SeedPruned, nil
+	case pos.Filter != "" && pos.Filter != s.filter.identity():
+		s.f.log.Warn("the index was built with another filter", "was", pos.Filter, "is", s.filter.identity())
+		return ledger.SeedConfigChanged, nil
+	}
+	return asked, nil
+}
+
+// sameHistory reports whether the last update that the index applied is still at its offset. A participant restored to an
+// earlier state, and then grown past our offset, shows itself here.
+//
+// The question is asked with the same filter, for what it doesn't show it doesn't find; labels and blobs are left out. An
+// update that is not found at an offset that is not pruned is another history (or one that we may no longer see all of: the answer
+// is the same). At a pruned offset there is nothing to compare with.
+func (s *session) sameHistory(ctx context.Context, p peer) (bool, *ending) {
+	pos := s.pos
+	if pos.UpdateOffset == 0 || pos.UpdateOffset <= p.pruned {
+		return true, nil
+	}
+	if pos.Filter != "" && pos.Filter != s.filter.identity() {
+		return true, nil // not comparable, and built anew all the same
+	}
+	response, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetUpdateResponse, error) {
+		return s.f.updates.GetUpdateByOffset(ctx, &ledgerapi.GetUpdateByOffsetRequest{
+			Offset: pos.UpdateOffset, UpdateFormat: s.filter.updateFormat(false, false),
+		})
+	})
+	if errorID(err) == "UPDATE_NOT_FOUND" {
+		// It may have been pruned since we asked.
+		pruned, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetLatestPrunedOffsetsResponse, error) {
+			return s.f.states.GetLatestPrunedOffsets(ctx, &ledgerapi.GetLatestPrunedOffsetsRequest{})
+		})
+		if err != nil {
+			return false, classify(callPruned, err)
+		}
+		if pos.UpdateOffset <= pruned.GetParticipantPrunedUpToInclusive() {
+			return true, nil
+		}
+		s.f.log.Error("the update that the index applied last is not on the ledger any more",
+			"update_offset", pos.UpdateOffset, "update_id", pos.UpdateID)
+		return false, nil
+	}
+	if err != nil {
+		return false, classify(callUpdateByOffset, err)
+	}
+	if id := updateIDOf(response); id != pos.UpdateID {
+		s.f.log.Error("another update is where the index applied its last: the ledger's history is another one",
+			"update_offset", pos.UpdateOffset, "was", pos.UpdateID, "is", id)
+		return false, nil
+	}
+	return true, nil
+}
+
+func updateIDOf(r *ledgerapi.GetUpdateResponse) string {
+	switch u := r.GetUpdate().(type) {
+	case *ledgerapi.GetUpdateResponse_Transaction:
+		return u.Transaction.GetUpdateId()
+	case *ledgerapi.GetUpdateResponse_Reassignment:
+		return u.Reassignment.GetUpdateId()
+	case *ledgerapi.GetUpdateResponse_TopologyTransaction:
+		return u.TopologyTransaction.GetUpdateId()
+	default:
+		return ""
+	}
+}
+
+// seed builds a new generation from a snapshot at the ledger end that the session began with.
+func (s *session) seed(ctx context.Context, p peer, reason ledger.SeedReason) *ending {
+	s.f.update(func(st *Status) {
+		if st.State != StateHalted && st.State != StateWaiting { // until it is clear that what was amiss is mended
+			s.f.setState(st, StateSnapshot)
+			st.Detail = ""
+		}
+	})
+	started := time.Now()
+	s.f.log.Info("reading a snapshot", "reason", string(reason), "participant", p.participantID, "offset", p.ledgerEnd)
+	g, err := s.f.sink.BeginSeed(ctx, ledger.SeedStart{
+		ParticipantID: p.participantID, Offset: p.ledgerEnd, Reason: reason, Filter: s.filter.identity(),
+	})
+	if err != nil {
+		return ended("sink", "beginning a new generation of the index: %w", err)
+	}
+	contracts, end := s.fill(ctx, g, p.ledgerEnd)
+	if end == nil {
+		if err := g.Commit(ctx); err != nil {
+			end = ended("sink", "putting the new generation in place: %w", err)
+		}
+	}
+	if end != nil {
+		// Also when our own time is over: the half-built generation is to go.
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.f.cfg.CallTimeout)
+		defer cancel()
+		if err := g.Abort(cleanup); err != nil {
+			s.f.log.Warn("dropping a half-built generation failed", "error", err)
+		}
+		return end
+	}
+	s.progressed = true
+	took := time.Since(started)
+	s.f.metrics.seeded(reason, contracts, took)
+	s.f.log.Info("the index was built from a snapshot", "reason", string(reason), "offset", p.ledgerEnd, "contracts", contracts, "took", took)
+	s.f.reseeded(s.reseeds)
+	if end := s.place(ctx); end != nil {
+		return end
+	}
+	if !s.seeded || s.pos.ParticipantID != p.participantID || s.pos.Offset != p.ledgerEnd {
+		return ended("sink", "the index stands at %d of %q after a seed at %d of %q", s.pos.Offset, s.pos.ParticipantID, p.ledgerEnd, p.participantID)
+	}
+	s.proven(p.ledgerEnd, p.ledgerEndAt)
+	return nil
+}
+
+// fill reads the active contracts at the offset into the generation, and returns how many there were. An empty ledger has no
+// snapshot to ask for; at any other offset the participant's OK, and nothing else, says that it was complete.
+func (s *session) fill(ctx context.Context, g ledger.Seed, offset int64) (int, *ending) {
+	if offset == 0 {
+		return 0, nil
+	}
+	var (
+		total    int
+		active   []ledger.Contract
+		inFlight []ledger.InFlight
+		bytes    int
+	)
+	flush := func() error {
+		if len(active) > 0 {
+			if err := g.Add(ctx, active); err != nil {
+				return &sinkError{fmt.Errorf("adding %d contracts to a new generation: %w", len(active), err)}
+			}
+		}
+		if len(inFlight) > 0 {
+			if err := g.AddInFlight(ctx, inFlight); err != nil {
+				return &sinkError{fmt.Errorf("adding %d contracts in flight to a new generation: %w", len(inFlight), err)}
+			}
+		}
+		total += len(active) + len(inFlight)
+		// The sink may keep what it was given.
+		active, inFlight, bytes = nil, nil, 0
+		return nil
+	}
+	err := receive(ctx, s.f.cfg.StallTimeout, func(ctx context.Context) (func() (*ledgerapi.GetActiveContractsResponse, error), error) {
+		stream, err := s.f.states.GetActiveContracts(ctx, &ledgerapi.GetActiveContractsRequest{
+			ActiveAtOffset: offset, EventFormat: s.filter.eventFormat(true, true),
+		})
+		if err != nil {
+			return nil, err
+		}
+		return stream.Recv, nil
+	}, func(response *ledgerapi.GetActiveContractsResponse) error {
+		s.f.heard()
+		contract, flying, err := s.convert.entry(response, offset)
+		switch {
+		case err != nil:
+			return err
+		case contract != nil:
+			s.f.sawPackage(contract.PackageName, contract.TemplateID.PackageID)
+			active = append(active, *contract)
+			bytes += len(contract.Blob)
+		case flying != nil:
+			s.f.sawPackage(flying.Contract.PackageName, flying.Contract.TemplateID.PackageID)
+			inFlight = append(inFlight, *flying)
+			bytes += len(flying.Contract.Blob)
+		}
+		if len(active)+len(inFlight) >= s.f.cfg.BatchUpdates || bytes >= s.f.cfg.BatchBytes {
+			return flush()
+		}
+		return nil
+	})
+	if isEOF(err) {
+		err = flush()
+		if err == nil {
+			return total, nil
+		}
+	}
+	var sink *sinkError
+	if errors.As(err, &sink) {
+		return total, ended("sink", "%w", err)
+	}
+	return total, classify(callSnapshot, err)
+}
+
+// sinkError marks an error of the sink among those of the participant.
+type sinkError struct{ err error }
+
+func (e *sinkError) Error() string { return e.err.Error() }
+func (e *sinkError) Unwrap() error { return e.err }
+
+func isUnknownTemplate(err error) bool {
+	return slices.Contains([]string{
+		"NO_TEMPLATES_FOR_PACKAGE_NAME_AND_QUALIFIED_NAME", "TEMPLATES_OR_INTERFACES_NOT_FOUND",
+	}, errorID(err))
+}
