@@ -1,0 +1,150 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Config says which database, and how patiently.
+type Config struct {
+	// URL is the database's connection string, as a URL or in keyword form. Exactly one of URL and URLFile is set.
+	URL string
+	// URLFile is a file that holds the connection string. It is read again for each new connection, so that a password can
+	// be changed without a restart.
+	URLFile string
+	// MaxConns is the greatest number of connections; 0 is the URL's pool_max_conns, or 8. One is enough to work.
+	MaxConns int32
+	// ConnectTimeout bounds the making of one connection; 0 is 5 s.
+	ConnectTimeout time.Duration
+	// Timeout bounds each transaction and each statement outside of one, but for Load and migrations; 0 is 30 s.
+	Timeout time.Duration
+	// Migrate applies pending migrations when the store is opened. Without it, pending migrations are an error.
+	Migrate bool
+	// Logger gets what happens in the background; nil is slog.Default().
+	Logger *slog.Logger
+}
+
+const (
+	defaultMaxConns       = 8
+	defaultConnectTimeout = 5 * time.Second
+	defaultTimeout        = 30 * time.Second
+
+	// pingTimeout is how long an idle connection has to prove that it lives. It is short because each dead connection of a
+	// pool costs its time once after an outage.
+	pingTimeout = time.Second
+
+	applicationName = "disclosured"
+)
+
+func (c Config) withDefaults() Config {
+	if c.ConnectTimeout <= 0 {
+		c.ConnectTimeout = defaultConnectTimeout
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// connString is the connection string, read from its file where it lies in one.
+func (c Config) connString() (string, error) {
+	switch {
+	case c.URL != "" && c.URLFile != "":
+		return "", errors.New("database: a URL and a file with a URL are given; give one")
+	case c.URL != "":
+		return c.URL, nil
+	case c.URLFile == "":
+		return "", errors.New("database: no URL is given")
+	}
+	text, err := os.ReadFile(c.URLFile)
+	if err != nil {
+		return "", fmt.Errorf("database: reading the file with the URL: %w", err)
+	}
+	if url := strings.TrimSpace(string(text)); url != "" {
+		return url, nil
+	}
+	return "", fmt.Errorf("database: the file %s is empty; it should hold the database's URL", c.URLFile)
+}
+
+// connConfig is the configuration of one connection.
+func (c Config) connConfig() (*pgx.ConnConfig, error) {
+	url, err := c.connString()
+	if err != nil {
+		return nil, err
+	}
+	// The pool's parser, because the URL may hold settings of the pool.
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, badURL()
+	}
+	c.prepare(cfg.ConnConfig, url)
+	return cfg.ConnConfig, nil
+}
+
+// prepare sets what a connection needs whatever the URL says.
+func (c Config) prepare(cfg *pgx.ConnConfig, url string) {
+	cfg.ConnectTimeout = c.ConnectTimeout
+	dialer := &net.Dialer{Timeout: c.ConnectTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+	cfg.DialFunc = dialer.DialContext
+	if !strings.Contains(url, "default_query_exec_mode") {
+		// Descriptions are cached, statements are not named: safe behind a transaction pooler, and binary.
+		cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	if cfg.RuntimeParams["application_name"] == "" {
+		cfg.RuntimeParams["application_name"] = applicationName
+	}
+}
+
+// poolConfig is the pool's configuration.
+func (c Config) poolConfig() (*pgxpool.Config, error) {
+	url, err := c.connString()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, badURL()
+	}
+	c.prepare(cfg.ConnConfig, url)
+	switch {
+	case c.MaxConns > 0:
+		cfg.MaxConns = c.MaxConns
+	case !strings.Contains(url, "pool_max_conns"):
+		cfg.MaxConns = defaultMaxConns
+	}
+	cfg.MinConns = 0
+	cfg.PingTimeout = pingTimeout
+	cfg.HealthCheckPeriod = 15 * time.Second
+	cfg.MaxConnIdleTime = 5 * time.Minute
+	cfg.MaxConnLifetime = time.Hour
+	cfg.MaxConnLifetimeJitter = 10 * time.Minute
+	if c.URLFile != "" {
+		cfg.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
+			fresh, err := c.connConfig()
+			if err != nil {
+				return err
+			}
+			*conn = *fresh
+			return nil
+		}
+	}
+	return cfg, nil
+}
+
+// badURL is the error for a connection string that can't be read. What the parser says is left out: it repeats parts of the
+// string, and the string holds a password.
+func badURL() error {
+	return errors.New(`database: the URL can't be read; it should look like postgres://user:password@host:5432/database?sslmode=verify-full`)
+}

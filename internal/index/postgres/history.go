@@ -1,0 +1,154 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/disclosured/disclosured/internal/index"
+	"github.com/disclosured/disclosured/internal/wormhole"
+)
+
+// Every query of history takes the number of the present history from the cursor in the same statement, so that it can't read one history
+// half and another half.
+
+// Consumed is the latest update that put the digest into the scope's trie at or before the offset; see index.History.
+func (s *Store) Consumed(ctx context.Context, scope index.Scope, digest wormhole.Digest, atOrBefore int64) (c index.Consume, ok bool, err error) {
+	c = index.Consume{Scope: scope, Digest: digest}
+	ok, err = s.one(ctx, "looking up a consume", func(ctx context.Context, conn *pgxpool.Conn) error {
+		var recordTime *time.Time
+		err := conn.QueryRow(ctx, `SELECT h.ledger_offset, h.update_id, h.record_time FROM disclosured.cursor p
+			JOIN disclosured.scope s ON s.key = $1::bytea
+			JOIN disclosured.consume h ON h.history = p.history AND h.scope_id = s.id AND h.digest = $2::bytea AND h.ledger_offset <= $3::bigint
+			ORDER BY h.ledger_offset DESC LIMIT 1`, scopeKey(scope), digest[:], atOrBefore).Scan(&c.Offset, &c.UpdateID, &recordTime)
+		c.RecordTime = timeOf(recordTime)
+		return err
+	})
+	if !ok {
+		return index.Consume{}, false, err
+	}
+	return c, true, nil
+}
+
+// EndOf is how the contract last ended at or before the offset; see index.History.
+func (s *Store) EndOf(ctx context.Context, contractID string, atOrBefore int64) (e index.Ended, ok bool, err error) {
+	err = s.read(ctx, "looking up a contract's end", func(ctx context.Context, conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `SELECT `+selectEnded+` WHERE e.contract_id = $1 AND e.ledger_offset <= $2::bigint ORDER BY e.ledger_offset DESC LIMIT 1`, contractID, atOrBefore)
+		if err != nil {
+			return err
+		}
+		ok = false
+		return eachEnded(rows, func(found index.Ended) { e, ok = found, true })
+	})
+	return e, ok && err == nil, err
+}
+
+// UpdateByID is the applied update with that id; see index.History.
+func (s *Store) UpdateByID(ctx context.Context, updateID string) (u index.UpdateRef, ok bool, err error) {
+	u = index.UpdateRef{UpdateID: updateID}
+	ok, err = s.one(ctx, "looking up an update", func(ctx context.Context, conn *pgxpool.Conn) error {
+		var recordTime *time.Time
+		err := conn.QueryRow(ctx, `SELECT h.ledger_offset, h.record_time FROM disclosured.cursor p
+			JOIN disclosured.applied_update h ON h.history = p.history AND h.update_id = $1
+			ORDER BY h.ledger_offset DESC LIMIT 1`, updateID).Scan(&u.Offset, &recordTime)
+		u.RecordTime = timeOf(recordTime)
+		return err
+	})
+	if !ok {
+		return index.UpdateRef{}, false, err
+	}
+	return u, true, nil
+}
+
+// HistorySince is the offset after which history is complete; 0 where the index was never seeded.
+func (s *Store) HistorySince(ctx context.Context) (since int64, err error) {
+	_, err = s.one(ctx, "reading where history begins", func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT history_since FROM disclosured.cursor`).Scan(&since)
+	})
+	return since, err
+}
+
+// NodeLives are the latest ended nodes at or below the prefix, newest first; see index.History.
+func (s *Store) NodeLives(ctx context.Context, scope index.Scope, prefix wormhole.Prefix, atOrBefore int64, limit int) (lives []index.NodeLife, err error) {
+	err = s.read(ctx, "looking up ended nodes", func(ctx context.Context, conn *pgxpool.Conn) error {
+		// "g" is the first text after all hex digits: the prefixes at or below p are those in [p, p || "g").
+		rows, err := conn.Query(ctx, `SELECT e.contract_id, e.prefix, e.since, e.record_time FROM disclosured.cursor p
+			JOIN disclosured.scope s ON s.key = $1::bytea
+			JOIN disclosured.ended e ON e.history = p.history AND e.scope_id = s.id AND e.prefix >= $2 AND e.prefix < $3 AND e.ledger_offset <= $4::bigint
+			ORDER BY e.ledger_offset DESC, e.contract_id LIMIT $5::bigint`, scopeKey(scope), prefix.String(), prefix.String()+"g", atOrBefore, limit)
+		if err != nil {
+			return err
+		}
+		lives, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (index.NodeLife, error) {
+			var life index.NodeLife
+			var text string
+			var since, ended *time.Time
+			if err := row.Scan(&life.ContractID, &text, &since, &ended); err != nil {
+				return life, err
+			}
+			life.Created, life.Ended = timeOf(since), timeOf(ended)
+			var err error
+			life.Prefix, err = wormhole.ParsePrefix(text)
+			return life, err
+		})
+		return err
+	})
+	return lives, err
+}
+
+// one reads at most one row; ok is false where there is none.
+func (s *Store) one(ctx context.Context, what string, f func(ctx context.Context, conn *pgxpool.Conn) error) (ok bool, err error) {
+	err = s.read(ctx, what, func(ctx context.Context, conn *pgxpool.Conn) error {
+		err := f(ctx, conn)
+		ok = err == nil
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		return err
+	})
+	return ok && err == nil, err
+}
+
+// selectEnded lists the columns that eachEnded reads, and their tables: ends of the present history.
+const selectEnded = `e.contract_id, e.how, e.after_offset, e.ledger_offset, e.update_id, e.record_time, e.since, e.successors::text, e.prefix,
+		s.package_name, s.operator, s.consumer, s.namespace
+	FROM disclosured.cursor p JOIN disclosured.ended e ON e.history = p.history LEFT JOIN disclosured.scope s ON s.id = e.scope_id`
+
+func eachEnded(rows pgx.Rows, each func(index.Ended)) error {
+	defer rows.Close()
+	for rows.Next() {
+		var e index.Ended
+		var how int16
+		var recordTime, since *time.Time
+		var successors string
+		var prefix, packageName, operator, consumer, namespace *string
+		if err := rows.Scan(&e.ContractID, &how, &e.AfterOffset, &e.Offset, &e.UpdateID, &recordTime, &since, &successors, &prefix,
+			&packageName, &operator, &consumer, &namespace); err != nil {
+			return err
+		}
+		e.How, e.RecordTime, e.Since = index.How(how), timeOf(recordTime), timeOf(since)
+		if err := json.Unmarshal([]byte(successors), &e.Successors); err != nil {
+			return fmt.Errorf("stored end of %s: successors: %w", e.ContractID, err)
+		}
+		if len(e.Successors) == 0 {
+			e.Successors = nil
+		}
+		if packageName != nil && prefix != nil {
+			e.Scope = &index.Scope{PackageName: *packageName, Operator: *operator, Consumer: *consumer}
+			if namespace != nil {
+				e.Scope.Namespace = wormhole.Namespace{Present: true, Value: *namespace}
+			}
+			var err error
+			if e.Prefix, err = wormhole.ParsePrefix(*prefix); err != nil {
+				return fmt.Errorf("stored end of %s: %w", e.ContractID, err)
+			}
+		}
+		each(e)
+	}
+	return rows.Err()
+}

@@ -1,0 +1,220 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/disclosured/disclosured/internal/ledger"
+)
+
+// ErrLeaseHeld is wrapped by HeldError.
+var ErrLeaseHeld = errors.New("another process holds the writer's lease")
+
+// HeldError says who holds the lease.
+type HeldError struct {
+	Holder string
+	// For is how long the lease holds unless it is renewed, by the database's clock.
+	For time.Duration
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("%v: %s, for another %s unless it renews it", ErrLeaseHeld, e.Holder, e.For.Round(time.Millisecond))
+}
+
+// Unwrap makes errors.Is(err, ErrLeaseHeld) true.
+func (e *HeldError) Unwrap() error { return ErrLeaseHeld }
+
+// LeaseOptions say how a lease is taken and kept.
+type LeaseOptions struct {
+	// Holder names this process. A process that asks for a lease that its own name holds gets it at once: that is how one that was
+	// killed and started again goes on. Two processes must therefore not have the same name: each would take the lease from the
+	// other. Nothing worse would happen than that.
+	Holder string
+	// TTL is how long the lease holds without renewal; it is renewed every third of it. 0 is 15 s; the least is 1 s.
+	TTL time.Duration
+	// Wait waits for a lease that another process holds; without it that is a *HeldError.
+	Wait bool
+	// after replaces time.After in tests, and beaten, where set, gets a value after each renewal.
+	after  func(time.Duration) <-chan time.Time
+	beaten chan struct{}
+}
+
+const (
+	defaultTTL = 15 * time.Second
+	minTTL     = time.Second
+	// renewals is how many times a lease is renewed within its TTL: two may fail before it expires.
+	renewals = 3
+)
+
+// Lease is the right to write. It is renewed until it is lost or released.
+type Lease struct {
+	store *Store
+	opts  LeaseOptions
+	epoch int64
+
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu  sync.Mutex
+	err error // why done was closed; nil after a release
+}
+
+// AcquireLease takes the writer's lease. Every writer before is fenced off from then on: what it still commits has no effect.
+func (s *Store) AcquireLease(ctx context.Context, opts LeaseOptions) (*Lease, error) {
+	if opts.Holder == "" {
+		return nil, errors.New("lease: the holder has no name")
+	}
+	if opts.TTL == 0 {
+		opts.TTL = defaultTTL
+	}
+	if opts.TTL < minTTL {
+		return nil, fmt.Errorf("lease: the TTL is %s; it is at least %s", opts.TTL, minTTL)
+	}
+	if opts.after == nil {
+		opts.after = time.After
+	}
+	for {
+		epoch, err := s.takeLease(ctx, opts)
+		var held *HeldError
+		switch {
+		case err == nil:
+			return s.keepLease(epoch, opts), nil
+		case !opts.Wait || !errors.As(err, &held):
+			return nil, err
+		}
+		s.log.Info("waiting for the writer's lease", "holder", held.Holder, "for", held.For)
+		// The holder may release it before it expires, so waiting is asking again.
+		select {
+		case <-opts.after(min(held.For+10*time.Millisecond, opts.TTL/renewals)):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("lease: %w: %w", err, ctx.Err())
+		}
+	}
+}
+
+// takeLease raises the epoch, if the lease is free, expired, or ours from a former life.
+func (s *Store) takeLease(ctx context.Context, opts LeaseOptions) (epoch int64, err error) {
+	err = s.write(ctx, "taking the writer's lease", func(ctx context.Context, tx pgx.Tx) error {
+		err := tx.QueryRow(ctx, `UPDATE disclosured.lease SET epoch = epoch + 1, holder = $1, expires_at = `+s.clock+` + $2::bigint * interval '1 microsecond'
+			WHERE role = 'writer' AND (holder IN ('', $1) OR expires_at <= `+s.clock+`) RETURNING epoch`,
+			opts.Holder, opts.TTL.Microseconds()).Scan(&epoch)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return s.whoHolds(ctx, tx)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE disclosured.cursor SET epoch = $1`, epoch)
+		return err
+	})
+	return epoch, err
+}
+
+// whoHolds is the error for a lease that is not to be had.
+func (s *Store) whoHolds(ctx context.Context, tx pgx.Tx) error {
+	var holder string
+	var micros int64
+	err := tx.QueryRow(ctx, `SELECT holder, GREATEST(0, (extract(epoch FROM expires_at - `+s.clock+`) * 1000000)::bigint) FROM disclosured.lease WHERE role = 'writer'`).Scan(&holder, &micros)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return errors.New("the table disclosured.lease has lost its row 'writer'; migrate down and up, or restore the database")
+	}
+	if err != nil {
+		return err
+	}
+	return &HeldError{Holder: holder, For: time.Duration(micros) * time.Microsecond}
+}
+
+// keepLease starts to renew a lease that was just taken.
+func (s *Store) keepLease(epoch int64, opts LeaseOptions) *Lease {
+	ctx, stop := context.WithCancel(context.Background())
+	l := &Lease{store: s, opts: opts, epoch: epoch, stop: stop, done: make(chan struct{})}
+	s.epoch.Store(epoch)
+	s.background.Go(func() { l.renewLoop(ctx) })
+	s.wakeSweeper()
+	return l
+}
+
+// Epoch is the lease's epoch: greater than that of every lease before.
+func (l *Lease) Epoch() int64 { return l.epoch }
+
+// Done is closed when the lease is lost or released.
+func (l *Lease) Done() <-chan struct{} { return l.done }
+
+// Err is why Done was closed: an error that wraps ledger.ErrLostLease, or nil after Release and before the end.
+func (l *Lease) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Release gives the lease up, so that another process can take it at once. It waits for the renewal to end. A lease that was lost
+// is not an error.
+func (l *Lease) Release(ctx context.Context) error {
+	l.stop()
+	<-l.done
+	l.store.epoch.CompareAndSwap(l.epoch, 0)
+	return l.store.write(ctx, "releasing the writer's lease", func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `UPDATE disclosured.lease SET holder = '', expires_at = '-infinity' WHERE role = 'writer' AND epoch = $1`, l.epoch)
+		return err
+	})
+}
+
+// renewLoop renews until the lease is lost or released. A renewal that fails is tried again at the next beat: a lease that
+// expired is still ours as long as nobody took it, and every commit asks the database whether somebody did.
+func (l *Lease) renewLoop(ctx context.Context) {
+	defer close(l.done)
+	defer l.stop()
+	for {
+		select {
+		case <-l.opts.after(l.opts.TTL / renewals):
+		case <-l.store.life.Done():
+			return
+		case <-ctx.Done():
+			return
+		}
+		err := l.renew(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, ledger.ErrLostLease):
+			l.store.epoch.CompareAndSwap(l.epoch, 0)
+			l.mu.Lock()
+			l.err = err
+			l.mu.Unlock()
+			l.store.log.Error("the writer's lease was lost", "holder", l.opts.Holder, "epoch", l.epoch, "err", err)
+			return
+		default:
+			l.store.log.Warn("renewing the writer's lease failed; trying again", "holder", l.opts.Holder, "epoch", l.epoch, "err", err)
+		}
+		if l.opts.beaten != nil {
+			l.opts.beaten <- struct{}{}
+		}
+	}
+}
+
+// renew moves the expiry, if the epoch is still ours.
+func (l *Lease) renew(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.opts.TTL/renewals)
+	defer cancel()
+	return l.store.read(ctx, "renewing the writer's lease", func(ctx context.Context, conn *pgxpool.Conn) error {
+		tag, err := conn.Exec(ctx, `UPDATE disclosured.lease SET expires_at = `+l.store.clock+` + $2::bigint * interval '1 microsecond' WHERE role = 'writer' AND epoch = $1`,
+			l.epoch, l.opts.TTL.Microseconds())
+		if err == nil && tag.RowsAffected() == 0 {
+			err = fmt.Errorf("epoch %d is over: %w", l.epoch, ledger.ErrLostLease)
+		}
+		return err
+	})
+}
+
+// held is the epoch of the lease that this store holds.
+func (s *Store) held() (int64, error) {
+	if epoch := s.epoch.Load(); epoch != 0 {
+		return epoch, nil
+	}
+	return 0, fmt.Errorf("database: this process holds no writer's lease: %w", ledger.ErrLostLease)
+}

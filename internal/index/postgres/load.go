@@ -1,0 +1,135 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/disclosured/disclosured/internal/index"
+	"github.com/disclosured/disclosured/internal/wormhole"
+)
+
+// ErrEmpty says that there is no generation to load: the index was never seeded.
+var ErrEmpty = errors.New("the index was never seeded")
+
+// Load reads the present generation whole, at one committed state; see index.Store. It fails with an error that wraps ErrEmpty where
+// Position finds nothing. It has no deadline but the context's. It holds a connection while it calls each.
+func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.Loaded, error) {
+	var loaded index.Loaded
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		c, ok, err := readCursor(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return ErrEmpty
+		}
+		loaded = index.Loaded{Position: c.pos, Generation: c.generation, HistorySince: c.historySince}
+		scopes, err := s.loadScopes(ctx, tx)
+		if err != nil {
+			return err
+		}
+		lookup := func(id int64) (index.Scope, bool) {
+			scope, ok := scopes[id]
+			return scope, ok
+		}
+		if loaded.KnownScopes, err = loadKnownScopes(ctx, tx, c.generation, scopes); err != nil {
+			return err
+		}
+		if loaded.Missing, err = loadMissing(ctx, tx, c.generation, scopes); err != nil {
+			return err
+		}
+		if err := loadContracts(ctx, tx, "ghost", c.generation, lookup, func(e *index.Entry) error {
+			loaded.Ghosts = append(loaded.Ghosts, e)
+			return nil
+		}); err != nil {
+			return err
+		}
+		return loadContracts(ctx, tx, "contract", c.generation, lookup, each)
+	})
+	if err != nil {
+		return index.Loaded{}, fmt.Errorf("database: loading the index: %w", err)
+	}
+	s.generation.Store(loaded.Generation)
+	return loaded, nil
+}
+
+func loadContracts(ctx context.Context, tx pgx.Tx, name string, generation int64, scopes scopeLookup, each func(*index.Entry) error) error {
+	rows, err := tx.Query(ctx, `SELECT `+selectContract+` FROM disclosured.`+name+` c WHERE c.generation = $1`, generation)
+	if err != nil {
+		return fmt.Errorf("reading the table %s: %w", name, err)
+	}
+	if err := eachContract(rows, scopes, each); err != nil {
+		return fmt.Errorf("reading the table %s: %w", name, err)
+	}
+	return nil
+}
+
+func loadKnownScopes(ctx context.Context, tx pgx.Tx, generation int64, scopes map[int64]index.Scope) ([]index.Scope, error) {
+	rows, err := tx.Query(ctx, `SELECT scope_id FROM disclosured.known_scope WHERE generation = $1 ORDER BY scope_id`, generation)
+	if err != nil {
+		return nil, fmt.Errorf("reading known scopes: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (index.Scope, error) {
+		var id int64
+		err := row.Scan(&id)
+		return scopes[id], err
+	})
+}
+
+func loadMissing(ctx context.Context, tx pgx.Tx, generation int64, scopes map[int64]index.Scope) ([]index.ScopedDigest, error) {
+	rows, err := tx.Query(ctx, `SELECT scope_id, digest FROM disclosured.missing_digest WHERE generation = $1 AND removed_seq IS NULL ORDER BY scope_id, digest`, generation)
+	if err != nil {
+		return nil, fmt.Errorf("reading missing digests: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (index.ScopedDigest, error) {
+		var id int64
+		var digest []byte
+		if err := row.Scan(&id, &digest); err != nil {
+			return index.ScopedDigest{}, err
+		}
+		if len(digest) != len(wormhole.Digest{}) {
+			return index.ScopedDigest{}, fmt.Errorf("a missing digest of %d bytes", len(digest))
+		}
+		return index.ScopedDigest{Scope: scopes[id], Digest: wormhole.Digest(digest)}, nil
+	})
+}
+
+// Covering are the active and in-flight nodes of the present generation whose prefix covers the digest, of any class, in the order
+// of their prefixes: what the index's view answers from memory. It reads one committed state.
+func (s *Store) Covering(ctx context.Context, scope index.Scope, digest wormhole.Digest) ([]*index.Entry, error) {
+	var found []*index.Entry
+	only := func(int64) (index.Scope, bool) { return scope, true }
+	err := s.read(ctx, "looking up covering nodes", func(ctx context.Context, conn *pgxpool.Conn) error {
+		found = nil
+		rows, err := conn.Query(ctx, coveringQuery, scopeKey(scope), prefixesOf(digest))
+		if err != nil {
+			return err
+		}
+		return eachContract(rows, only, func(e *index.Entry) error {
+			found = append(found, e)
+			return nil
+		})
+	})
+	return found, err
+}
+
+// coveringQuery compares with every prefix of the digest up to the scope's greatest depth. The greatest prefix at or before the digest would be
+// one step cheaper and wrong: where there is a fork it can miss the covering root.
+const coveringQuery = `SELECT ` + selectContract + ` FROM disclosured.cursor p
+	JOIN disclosured.scope s ON s.key = $1::bytea
+	JOIN disclosured.contract c ON c.generation = p.generation AND c.scope_id = s.id AND c.prefix = ANY (($2::text[])[1:s.depth + 1])
+	ORDER BY c.prefix, c.contract_id, c.synchronizer_id`
+
+// prefixesOf are all prefixes that a node can have that covers the digest, shortest first.
+func prefixesOf(d wormhole.Digest) []string {
+	text := d.String()
+	prefixes := make([]string, wormhole.MaxPrefixNibbles+1)
+	for n := range prefixes {
+		prefixes[n] = text[:n]
+	}
+	return prefixes
+}
