@@ -36,7 +36,10 @@ func (p *prepender) contract(c *Contract) error {
 		if err := p.key(c.Key); err != nil {
 			return err
 		}
-		plain = slices.DeleteFunc(slices.Clone(plain), func(s string) bool { return slices.Contains(c.Key.Maintainers, s) })
+		plain = slices.DeleteFunc(slices.Clone(plain), func(s string) bool {
+			_, maintains := slices.BinarySearch(c.Key.Maintainers, s)
+			return maintains
+		})
 	}
 	p.authentication(c.Salt)
 	if c.CreatedAt != 0 {

@@ -61,8 +61,16 @@ func (d *digester) byte(b byte)    { d.room(1)[0] = b }
 func (d *digester) int32(v int)    { binary.BigEndian.PutUint32(d.room(4), uint32(v)) }
 func (d *digester) int64(v int64)  { binary.BigEndian.PutUint64(d.room(8), uint64(v)) }
 func (d *digester) raw(b []byte)   { writeAll(d, b) }
-func (d *digester) text(s string)  { d.int32(len(s)); writeAll(d, s) }
 func (d *digester) bytes(b []byte) { d.int32(len(b)); writeAll(d, b) }
+
+func (d *digester) text(s string) {
+	d.int32(len(s))
+	if len(s) <= len(d.buf)-d.n { // nearly always
+		d.n += copy(d.buf[d.n:], s)
+		return
+	}
+	writeAll(d, s)
+}
 
 func writeAll[T string | []byte](d *digester, s T) {
 	for len(s) > 0 {
@@ -105,7 +113,6 @@ func (d *digester) qualifiedName(id damlvalue.TypeName) {
 // byte. The scale is not written.
 func (d *digester) numeric(v damlvalue.Numeric) error {
 	digits := strings.Replace(string(v), ".", "", 1)
-	// What fits in 18 digits, nearly all numerics, needs no big number.
 	unscaled, ok := new(big.Int).SetString(digits, 10)
 	if !ok || len(digits) > numericDigits+2 {
 		return fmt.Errorf("%w: %q is not a numeric", ErrMalformed, clip(string(v)))

@@ -3,7 +3,6 @@ package contractblob
 import (
 	"encoding/hex"
 	"fmt"
-	"math"
 	"strings"
 	"unicode/utf8"
 
@@ -164,8 +163,8 @@ func (d *valueDecoder) value(lo, hi, depth int) (damlvalue.Value, error) {
 		if err != nil {
 			return nil, err
 		}
-		constructor, err := d.name1(&inner, innerField)
-		return damlvalue.Enum{Constructor: constructor, Rank: -1}, err
+		name, err := d.constructor(&inner, innerField)
+		return damlvalue.Enum{Constructor: name, Rank: -1}, err
 	default:
 		return nil, m.unknown()
 	}
@@ -198,8 +197,8 @@ func (d *valueDecoder) textPart(lo, hi int) (string, error) {
 	return s, nil
 }
 
-// name1 reads the constructor in m's current field.
-func (d *valueDecoder) name1(m *message, num protowire.Number) (string, error) {
+// constructor reads the constructor in m's current field.
+func (d *valueDecoder) constructor(m *message, num protowire.Number) (string, error) {
 	if m.num != num {
 		return "", m.unknown()
 	}
@@ -313,7 +312,7 @@ func (d *valueDecoder) variant(lo, hi, depth int) (damlvalue.Value, error) {
 	v := damlvalue.Variant{Rank: -1}
 	m := d.message(lo, hi)
 	err := d.pair(&m, "a variant", func() (err error) {
-		v.Constructor, err = d.name1(&m, firstField)
+		v.Constructor, err = d.constructor(&m, firstField)
 		return err
 	}, func() (err error) {
 		v.Value, err = d.field(&m, secondField, depth+1)
@@ -473,9 +472,6 @@ func (p *prepender) prependValue(v damlvalue.Value, depth int) error {
 		p.close(enumField, end)
 	default:
 		return fmt.Errorf("%w: %s where a value must be", ErrMalformed, damlvalue.Kind(v))
-	}
-	if p.size() > math.MaxInt32 {
-		return fmt.Errorf("%w: a value of more than 2 GiB", ErrMalformed)
 	}
 	return nil
 }

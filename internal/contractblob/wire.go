@@ -176,11 +176,21 @@ func (p *prepender) tag(num protowire.Number, typ protowire.Type) {
 	p.uvarint(protowire.EncodeTag(num, typ))
 }
 
-// close writes the head of the field whose content was written since the mark end.
-func (p *prepender) close(num protowire.Number, end int) {
-	p.uvarint(uint64(p.size() - end))
+// head writes the tag and the length of a field with a length. Nearly all are a byte each.
+func (p *prepender) head(num protowire.Number, size int) {
+	if num < 1<<4 && size < 1<<7 {
+		p.room(2)
+		p.at -= 2
+		p.buf[p.at] = byte(num)<<3 | byte(protowire.BytesType)
+		p.buf[p.at+1] = byte(size)
+		return
+	}
+	p.uvarint(uint64(size))
 	p.tag(num, protowire.BytesType)
 }
+
+// close writes the head of the field whose content was written since the mark end.
+func (p *prepender) close(num protowire.Number, end int) { p.head(num, p.size()-end) }
 
 func (p *prepender) varintField(num protowire.Number, v uint64) {
 	p.uvarint(v)
@@ -198,14 +208,12 @@ func (p *prepender) bytesField(num protowire.Number, b []byte) {
 	p.room(len(b))
 	p.at -= len(b)
 	copy(p.buf[p.at:], b)
-	p.uvarint(uint64(len(b)))
-	p.tag(num, protowire.BytesType)
+	p.head(num, len(b))
 }
 
 func (p *prepender) textField(num protowire.Number, s string) {
 	p.room(len(s))
 	p.at -= len(s)
 	copy(p.buf[p.at:], s)
-	p.uvarint(uint64(len(s)))
-	p.tag(num, protowire.BytesType)
+	p.head(num, len(s))
 }
