@@ -1,0 +1,52 @@
+package telemetry
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// API is the metrics of the service's calls. Its methods can be called concurrently.
+type API struct {
+	calls, refused   *prometheus.CounterVec
+	seconds          *prometheus.HistogramVec
+	inFlight         *prometheus.GaugeVec
+	panics           prometheus.Counter
+	methods, reasons bounded
+}
+
+func newAPI(registry *prometheus.Registry) *API {
+	a := &API{
+		calls:   counter(registry, "disclosured_api_calls_total", `Calls by method and outcome: "OK" or the error's reason.`, "method", "outcome"),
+		refused: counter(registry, "disclosured_api_refused_total", "Calls refused by a limit, by reason.", "reason"),
+		seconds: histogram(registry, "disclosured_api_call_seconds", "Time of calls by method; waits that a caller asked for are part of it.", latency, "method"),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "disclosured_api_calls_in_flight", Help: "Calls in progress, by method.",
+		}, []string{"method"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "disclosured_api_panics_total", Help: "Panics in calls: faults of this service.",
+		}),
+	}
+	registry.MustRegister(a.inFlight, a.panics)
+	return a
+}
+
+// CallStarted is followed by one CallDone of the same method.
+func (a *API) CallStarted(method string) {
+	a.inFlight.WithLabelValues(a.methods.value(method)).Inc()
+}
+
+// CallDone reports a call's outcome, "OK" or an error's reason, and its time.
+func (a *API) CallDone(method, outcome string, took time.Duration) {
+	method, outcome = a.methods.value(method), a.reasons.value(outcome)
+	a.inFlight.WithLabelValues(method).Dec()
+	a.calls.WithLabelValues(method, outcome).Inc()
+	a.seconds.WithLabelValues(method).Observe(took.Seconds())
+	switch outcome {
+	case "RATE_LIMITED", "TOO_MANY_CALLS", "TOO_MANY_STREAMS":
+		a.refused.WithLabelValues(outcome).Inc()
+	}
+}
+
+// Panicked counts a panic in a call.
+func (a *API) Panicked() { a.panics.Inc() }
