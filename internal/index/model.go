@@ -84,7 +84,8 @@ type How uint8
 const (
 	// Superseded: archived in an update that created exactly one successor in its place (a consume, a governance action).
 	Superseded How = iota + 1
-	// Split: archived in an update that created the 16 children of its prefix.
+	// Split: archived in an update that created, in its place, nodes that partition its prefix: as a rule its 16 children,
+	// more where the same update split one of these again.
 	Split
 	// ArchivedOnly: archived, with nothing in its place.
 	ArchivedOnly
@@ -103,7 +104,7 @@ type Ended struct {
 	AfterOffset, Offset int64
 	UpdateID            string
 	RecordTime          time.Time
-	// Successors are the contract ids in its place: one for Superseded, 16 in the order of their nibbles for Split.
+	// Successors are the contract ids in its place: one for Superseded, 16 or more in the order of their prefixes for Split.
 	Successors []string
 	// Scope and Prefix are set for replay nodes.
 	Scope  *Scope
@@ -142,6 +143,8 @@ type Delta struct {
 	// MissingAdd and MissingRemove change the set of digests that a trie once held and no active node holds now; what remains of
 	// it under an active node is a loss. No digest is in both.
 	MissingAdd, MissingRemove []ScopedDigest
+	// Stats counts what the batch brought, for metrics. It is not stored.
+	Stats ApplyStats
 }
 
 // FindingKind is the kind of an audit finding. The values are metric labels.
@@ -227,8 +230,8 @@ type Loaded struct {
 
 // StoreSeed is a generation being written. Exactly one of Commit and Abort ends it.
 type StoreSeed interface {
-	// Add writes entries of the new generation. An entry already known to have ended, in a history that still holds, must not be
-	// added: see Ended.
+	// Add writes entries of the new generation; an entry replaces one that was added with its key. An entry already known to have
+	// ended, in a history that still holds, must not be added: see Ended.
 	Add(ctx context.Context, entries []*Entry) error
 	// Ended tells which of the contract ids are known to have ended, in the store's history.
 	Ended(ctx context.Context, contractIDs []string) (map[string]Ended, error)
@@ -260,10 +263,12 @@ type History interface {
 	EndOf(ctx context.Context, contractID string, atOrBefore int64) (Ended, bool, error)
 	// UpdateByID is the applied update with that id, among those still remembered.
 	UpdateByID(ctx context.Context, updateID string) (UpdateRef, bool, error)
-	// HistorySince is the offset after which history is complete.
+	// HistorySince is the offset after which history is complete. A seed moves it to the seed's offset, since what happened before
+	// was not seen, whether or not older history is still known.
 	HistorySince(ctx context.Context) (int64, error)
-	// NodeLives are the latest ended nodes at or below a prefix in a scope, newest first, at most limit: when each was created
-	// (zero where unknown) and ended. It is what a churn forecast is made of.
+	// NodeLives are the latest nodes at or below a prefix in a scope whose end was seen (not Gone), newest first, those of one update
+	// by contract id, at most limit: when each was created (zero where unknown) and ended. It is what a churn forecast is made
+	// of.
 	NodeLives(ctx context.Context, scope Scope, prefix wormhole.Prefix, atOrBefore int64, limit int) ([]NodeLife, error)
 }
 
