@@ -3196,8 +3196,13 @@ type AuditResponse struct {
 	Truncated bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// full only: the findings computed anew equal those kept up to date. False is a fault of this service.
 	IncrementalAgrees bool `protobuf:"varint,6,opt,name=incremental_agrees,json=incrementalAgrees,proto3" json:"incremental_agrees,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// full only: how many activations the view holds, of whatever class.
+	Activations int64 `protobuf:"varint,7,opt,name=activations,proto3" json:"activations,omitempty"`
+	// full only: a SHA-256 over all activations, in hex. Two services that hold the same contracts of one participant at one
+	// offset have the same, and so has who reads the active contracts from the participant (`disclosured audit --against-ledger`).
+	StateHash     string `protobuf:"bytes,8,opt,name=state_hash,json=stateHash,proto3" json:"state_hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AuditResponse) Reset() {
@@ -3270,6 +3275,20 @@ func (x *AuditResponse) GetIncrementalAgrees() bool {
 		return x.IncrementalAgrees
 	}
 	return false
+}
+
+func (x *AuditResponse) GetActivations() int64 {
+	if x != nil {
+		return x.Activations
+	}
+	return 0
+}
+
+func (x *AuditResponse) GetStateHash() string {
+	if x != nil {
+		return x.StateHash
+	}
+	return ""
 }
 
 type GetServerInfoRequest struct {
@@ -3856,14 +3875,17 @@ const file_disclosure_v1_disclosure_proto_rawDesc = "" +
 	"\x05scope\x18\x01 \x01(\v2\x1c.disclosure.v1.ScopeSelectorR\x05scope\x12\x12\n" +
 	"\x04full\x18\x02 \x01(\bR\x04full\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12.\n" +
-	"\x04read\x18\x04 \x01(\v2\x1a.disclosure.v1.ReadOptionsR\x04read\"\xd2\x02\n" +
+	"\x04read\x18\x04 \x01(\v2\x1a.disclosure.v1.ReadOptionsR\x04read\"\x93\x03\n" +
 	"\rAuditResponse\x12-\n" +
 	"\x06answer\x18\x01 \x01(\v2\x15.disclosure.v1.AnswerR\x06answer\x12\x14\n" +
 	"\x05clean\x18\x02 \x01(\bR\x05clean\x12@\n" +
 	"\x06counts\x18\x03 \x03(\v2(.disclosure.v1.AuditResponse.CountsEntryR\x06counts\x122\n" +
 	"\bfindings\x18\x04 \x03(\v2\x16.disclosure.v1.FindingR\bfindings\x12\x1c\n" +
 	"\ttruncated\x18\x05 \x01(\bR\ttruncated\x12-\n" +
-	"\x12incremental_agrees\x18\x06 \x01(\bR\x11incrementalAgrees\x1a9\n" +
+	"\x12incremental_agrees\x18\x06 \x01(\bR\x11incrementalAgrees\x12 \n" +
+	"\vactivations\x18\a \x01(\x03R\vactivations\x12\x1d\n" +
+	"\n" +
+	"state_hash\x18\b \x01(\tR\tstateHash\x1a9\n" +
 	"\vCountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x16\n" +
