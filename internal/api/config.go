@@ -1,0 +1,198 @@
+package api
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+)
+
+// Config is how the server serves. Start from DefaultConfig: zero values are not defaults.
+type Config struct {
+	// Listen is the gRPC address, "host:port". Other addresses than loopback need InsecureListen.
+	Listen string
+	// OpsListen is the address of the operator's HTTP endpoints (/metrics, /livez, /readyz, /healthz); "" is none. They show no
+	// party, contract or digest, so the address is free.
+	OpsListen string
+	// InsecureListen allows Listen to be reached from other hosts although callers are not authorized yet: whoever reaches the
+	// address can read every replay node.
+	InsecureListen bool
+	// TLS, where its files are set, makes gRPC speak TLS.
+	TLS TLSFiles
+
+	// FreshnessBound is the age of the last proof of completeness beyond which calls are refused unless they allow stale answers.
+	FreshnessBound time.Duration
+	// DefaultWait is how long a call waits for what its ReadOptions ask where it does not say; MaxWait bounds what it says.
+	DefaultWait, MaxWait time.Duration
+	// DefaultDeadline is a call's deadline where the caller set none, MaxDeadline the greatest that it may set.
+	DefaultDeadline, MaxDeadline time.Duration
+	// MaxRequestBytes and MaxAnswerBytes bound one message.
+	MaxRequestBytes, MaxAnswerBytes int
+	Limits                          Limits
+	// KeepaliveMinTime is the least time between a client's pings. Clients that ping oftener are cut off (too_many_pings).
+	KeepaliveMinTime time.Duration
+	// MaxConnectionAge closes connections, with the grace time for calls in progress, so that clients find new replicas; with jitter
+	// of ±10 %. 0 is for ever.
+	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
+	// DrainTime is how long running calls may take when the server stops, before connections are cut.
+	DrainTime time.Duration
+	// Reflection serves gRPC reflection (v1 and v1alpha).
+	Reflection bool
+
+	// What GetServerInfo tells besides.
+	Info Info
+}
+
+// Limits bound callers. A caller is an address (of IPv6 a /64).
+type Limits struct {
+	// RatePerSecond is how many calls a caller may make per second in the long run, Burst how many at once; an item of a batch is
+	// a call, of a batch greater than Burst as many as Burst. RatePerSecond 0 is no limit.
+	RatePerSecond float64
+	Burst         int
+	// Calls and streams at once, in all and per caller.
+	MaxCalls, MaxCallsPerCaller     int
+	MaxStreams, MaxStreamsPerCaller int
+	// MaxStreamsPerConnection is what HTTP/2 tells clients; they wait beyond it.
+	MaxStreamsPerConnection uint32
+	// MaxCallers bounds the table of callers.
+	MaxCallers int
+}
+
+// TLSFiles are PEM files. All empty is plaintext.
+type TLSFiles struct {
+	// CertFile and KeyFile are the server's chain and key.
+	CertFile, KeyFile string
+	// ClientCAFile, where set, makes client certificates of its authorities required.
+	ClientCAFile string
+}
+
+// Info is what the service says about itself.
+type Info struct {
+	Version string
+	// Operators and GuardianGovernance are the configured anchors, PinnedPackages the configured package ids by name.
+	Operators          []string
+	GuardianGovernance string
+	PinnedPackages     map[string][]string
+	// Store is "postgres" or "none".
+	Store string
+	// ReadAs are the parties that the service reads as, empty for any party.
+	ReadAs    []string
+	StartedAt time.Time
+}
+
+// DefaultConfig is a server on loopback for one host's callers and a replica's load.
+func DefaultConfig() Config {
+	return Config{
+		Listen:          "127.0.0.1:7420",
+		OpsListen:       "127.0.0.1:7421",
+		FreshnessBound:  15 * time.Second,
+		DefaultWait:     5 * time.Second,
+		MaxWait:         30 * time.Second,
+		DefaultDeadline: 10 * time.Second,
+		MaxDeadline:     60 * time.Second,
+		MaxRequestBytes: 8 << 20,
+		MaxAnswerBytes:  64 << 20,
+		Limits: Limits{
+			RatePerSecond: 500, Burst: 2000,
+			MaxCalls: 2048, MaxCallsPerCaller: 512,
+			MaxStreams: 512, MaxStreamsPerCaller: 64,
+			MaxStreamsPerConnection: 256, MaxCallers: 10_000,
+		},
+		KeepaliveMinTime:      10 * time.Second,
+		MaxConnectionAge:      30 * time.Minute,
+		MaxConnectionAgeGrace: 30 * time.Second,
+		DrainTime:             5 * time.Second,
+		Reflection:            true,
+	}
+}
+
+// Validate says everything that is wrong with the configuration.
+func (c *Config) Validate() error {
+	var faults []error
+	positive := func(name string, ok bool) {
+		if !ok {
+			faults = append(faults, fmt.Errorf("api: %s must be greater than 0", name))
+		}
+	}
+	positive("freshness bound", c.FreshnessBound > 0)
+	positive("max wait", c.MaxWait > 0)
+	positive("default wait", c.DefaultWait > 0)
+	positive("default deadline", c.DefaultDeadline > 0)
+	positive("max deadline", c.MaxDeadline > 0)
+	positive("max request bytes", c.MaxRequestBytes > 0)
+	positive("max answer bytes", c.MaxAnswerBytes > 0)
+	positive("max calls", c.Limits.MaxCalls > 0 && c.Limits.MaxCallsPerCaller > 0)
+	positive("max streams", c.Limits.MaxStreams > 0 && c.Limits.MaxStreamsPerCaller > 0 && c.Limits.MaxStreamsPerConnection > 0)
+	positive("max callers", c.Limits.MaxCallers > 0)
+	positive("keepalive minimum time", c.KeepaliveMinTime > 0)
+	positive("drain time", c.DrainTime > 0)
+	if c.Limits.RatePerSecond < 0 || c.Limits.RatePerSecond > 0 && c.Limits.Burst < 1 {
+		faults = append(faults, errors.New("api: a rate needs a burst of at least 1, and neither may be negative"))
+	}
+	if c.DefaultWait > c.MaxWait {
+		faults = append(faults, fmt.Errorf("api: default wait %s is greater than max wait %s", c.DefaultWait, c.MaxWait))
+	}
+	if c.DefaultDeadline > c.MaxDeadline {
+		faults = append(faults, fmt.Errorf("api: default deadline %s is greater than max deadline %s", c.DefaultDeadline, c.MaxDeadline))
+	}
+	if err := c.checkListen(); err != nil {
+		faults = append(faults, err)
+	}
+	if c.OpsListen != "" {
+		if _, _, err := net.SplitHostPort(c.OpsListen); err != nil {
+			faults = append(faults, fmt.Errorf("api: ops listen address %q: want host:port: %w", c.OpsListen, err))
+		}
+	}
+	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
+		faults = append(faults, errors.New("api: TLS needs both a certificate file and a key file"))
+	}
+	if c.TLS.ClientCAFile != "" && c.TLS.CertFile == "" {
+		faults = append(faults, errors.New("api: a client CA file needs a certificate file and a key file"))
+	}
+	return errors.Join(faults...)
+}
+
+// checkListen holds the rule that nobody serves replay nodes to the world by accident. A name counts as loopback only if it is
+// "localhost": what else a name resolves to is not ours to promise.
+func (c *Config) checkListen() error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("api: listen address %q: want host:port: %w", c.Listen, err)
+	}
+	if c.InsecureListen || host == "localhost" {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("api: listen address %q can be reached from other hosts, and callers are not authorized: "+
+		"whoever reaches it can read every replay node. Listen on loopback, or allow it with insecure-listen (TLS and client certificates alone do not, they say who calls and not what for)", c.Listen)
+}
+
+// load reads the files. The result is nil for plaintext.
+func (f TLSFiles) load() (*tls.Config, error) {
+	if f.CertFile == "" {
+		return nil, nil
+	}
+	cert, err := tls.LoadX509KeyPair(f.CertFile, f.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("api: load the TLS certificate %s and key %s: %w", f.CertFile, f.KeyFile, err)
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}}
+	if f.ClientCAFile != "" {
+		pem, err := os.ReadFile(f.ClientCAFile)
+		if err != nil {
+			return nil, fmt.Errorf("api: read the client CA file: %w", err)
+		}
+		cfg.ClientCAs = x509.NewCertPool()
+		if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("api: client CA file %s has no PEM certificate", f.ClientCAFile)
+		}
+		cfg.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return cfg, nil
+}

@@ -1,0 +1,42 @@
+// Package api serves the disclosure service of proto/disclosure/v1 over gRPC, and the operator's endpoints over HTTP.
+//
+// # An answer
+//
+// Every call goes the same way:
+//
+//  1. The request is checked whole, before anything is looked up (validate.go). What is wrong is named: field and rule.
+//  2. The caller's ReadOptions are met or refused (read.go): readiness, freshness, read-your-writes. Each wait is bounded by the
+//     caller's wait, the server's own bound and the call's deadline, whichever is first, and is woken by the index.
+//  3. One view of the index is taken. Nothing is read from another view after that: what history says is limited to
+//     the view's offset, and where a new generation took over meanwhile the call starts again from step 3.
+//  4. The answer is computed from the view alone, so the same view gives the same bytes: lists are sorted, maps are encoded in
+//     the order of their keys.
+//
+// # An error
+//
+// Domain errors become statuses in one place: errors.go maps them to a Reason, and the table in reasons.go says which gRPC
+// code, HTTP status and retry class a reason has; docs/errors.md is that table. Every status carries a google.rpc.ErrorInfo
+// with the reason and, as metadata, the position of the view it was decided at. Texts from outside are never echoed, and every
+// text is cut to a bound: trailers have to fit into 8 KB, the least that clients accept.
+//
+// # Ready
+//
+// There is one notion of readiness (ready.go): a view that belongs to the participant followed, a proof of completeness not
+// older than the bound, a follower that is not halted. Calls, /readyz, grpc.health and GetServerInfo ask the same function, so
+// they can't disagree. Connections come and go without moving it: within the bound a lost stream harms no answer.
+//
+// # Limits
+//
+// Everything that a caller can make us hold is bounded: message sizes in both directions, calls and streams at once (in all and
+// per caller), calls per second per caller, waits, batches, pages. A caller is the address of the socket's other end; headers
+// that claim another address are not looked at. A panic in a call is that call's INTERNAL error, logged with its request id.
+//
+// # Ends
+//
+// Serve stops in an order: health says NOT_SERVING, waits end (SHUTTING_DOWN), running calls get the drain time, then
+// connections are cut. The operator's endpoints go last, so that /livez and /metrics answer to the end.
+//
+// The operator's HTTP endpoints live here and not in telemetry, because readiness is this package's own answer; /metrics is a
+// handler given from outside. Metrics are reported through the Metrics interface below, which telemetry's API type implements,
+// so this package does not know Prometheus.
+package api

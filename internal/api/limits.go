@@ -1,0 +1,139 @@
+package api
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/peer"
+)
+
+// limiter bounds what each caller, and all of them together, may have going at once and per second. A caller is the address of
+// the socket's other end; an IPv6 caller is its /64, because a host has that many addresses to spare.
+//
+// The table of callers is bounded. An entry without calls in progress whose bucket is full again says nothing any more and is
+// dropped; where none is left to drop, new callers share one bucket, so that a flood of addresses limits itself and not those
+// already known.
+type limiter struct {
+	cfg Limits
+	now func() time.Time
+
+	mu             sync.Mutex
+	callers        map[netip.Addr]*caller
+	others         *caller
+	calls, streams int
+	swept          time.Time
+}
+
+type caller struct {
+	bucket         *rate.Limiter // nil: no limit
+	calls, streams int
+}
+
+func newLimiter(cfg Limits, now func() time.Time) *limiter {
+	l := &limiter{cfg: cfg, now: now, callers: map[netip.Addr]*caller{}}
+	l.others = l.newCaller()
+	return l
+}
+
+func (l *limiter) newCaller() *caller {
+	c := &caller{}
+	if l.cfg.RatePerSecond > 0 {
+		c.bucket = rate.NewLimiter(rate.Limit(l.cfg.RatePerSecond), l.cfg.Burst)
+	}
+	return c
+}
+
+// kind tells unary calls from streams.
+type kind bool
+
+const (
+	unary     kind = false
+	streaming kind = true
+)
+
+// admit takes a place and cost tokens for a call, or says why not. The caller calls release once when the call is over.
+func (l *limiter) admit(from netip.Addr, k kind, cost int) (release func(), refused *Error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.callerOf(from)
+	if c.bucket != nil && !c.bucket.AllowN(l.now(), max(1, min(cost, l.cfg.Burst))) {
+		return nil, failure(RateLimited, "too many calls from this address")
+	}
+	all, mine := &l.calls, &c.calls
+	most, mostEach, reason := l.cfg.MaxCalls, l.cfg.MaxCallsPerCaller, TooManyCalls
+	if k == streaming {
+		all, mine = &l.streams, &c.streams
+		most, mostEach, reason = l.cfg.MaxStreams, l.cfg.MaxStreamsPerCaller, TooManyStreams
+	}
+	switch {
+	case *mine >= mostEach:
+		return nil, failure(reason, "too many at once from this address").with("limit_of", "caller")
+	case *all >= most:
+		return nil, failure(reason, "too many at once").with("limit_of", "server")
+	}
+	*all++
+	*mine++
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		*all--
+		*mine--
+	}), nil
+}
+
+func (l *limiter) callerOf(from netip.Addr) *caller {
+	if c, ok := l.callers[from]; ok {
+		return c
+	}
+	if len(l.callers) >= l.cfg.MaxCallers {
+		l.sweep()
+	}
+	if len(l.callers) >= l.cfg.MaxCallers {
+		return l.others
+	}
+	c := l.newCaller()
+	l.callers[from] = c
+	return c
+}
+
+// sweep drops entries that say nothing, at most once a second: a flood must not make every call walk the table.
+func (l *limiter) sweep() {
+	now := l.now()
+	if !l.swept.IsZero() && now.Sub(l.swept) < time.Second {
+		return
+	}
+	l.swept = now
+	for from, c := range l.callers {
+		if c.calls == 0 && c.streams == 0 && (c.bucket == nil || c.bucket.TokensAt(now) >= float64(l.cfg.Burst)) {
+			delete(l.callers, from)
+		}
+	}
+}
+
+// callerAddr is the caller that a connection's other end counts as. Connections without an IP address (in one process, over a
+// unix socket) are all one caller.
+func callerAddr(addr net.Addr) netip.Addr {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	ip, _ := netip.AddrFromSlice(tcp.IP)
+	ip = ip.Unmap().WithZone("")
+	if ip.Is6() {
+		if prefix, err := ip.Prefix(64); err == nil {
+			return prefix.Addr()
+		}
+	}
+	return ip
+}
+
+func callerOfContext(ctx context.Context) netip.Addr {
+	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
+		return callerAddr(p.Addr)
+	}
+	return netip.Addr{}
+}
