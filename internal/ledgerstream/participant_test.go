@@ -102,6 +102,13 @@ func (p *participant) counted(what string) int {
 	return p.counts[what]
 }
 
+// get reads a hook, which a test may change (by change) while the participant serves.
+func get[T any](p *participant, hook *T) T {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return *hook
+}
+
 // change changes the participant's state and wakes its tails.
 func (p *participant) change(f func()) {
 	p.mu.Lock()
@@ -143,8 +150,8 @@ func (p *participant) GetLedgerApiVersion(
 
 func (p *participant) GetParticipantId(ctx context.Context, _ *adminapi.GetParticipantIdRequest) (*adminapi.GetParticipantIdResponse, error) {
 	n := p.count("id")
-	if p.onID != nil {
-		if err := p.onID(ctx, n); err != nil {
+	if hook := get(p, &p.onID); hook != nil {
+		if err := hook(ctx, n); err != nil {
 			return nil, err
 		}
 	}
@@ -155,8 +162,8 @@ func (p *participant) GetParticipantId(ctx context.Context, _ *adminapi.GetParti
 
 func (p *participant) GetLedgerEnd(ctx context.Context, _ *ledgerapi.GetLedgerEndRequest) (*ledgerapi.GetLedgerEndResponse, error) {
 	n := p.count("end")
-	if p.onEnd != nil {
-		if err := p.onEnd(ctx, n); err != nil {
+	if hook := get(p, &p.onEnd); hook != nil {
+		if err := hook(ctx, n); err != nil {
 			return nil, err
 		}
 	}
@@ -215,8 +222,8 @@ func (p *participant) GetActiveContracts(
 	r *ledgerapi.GetActiveContractsRequest, s ledgerapi.StateService_GetActiveContractsServer,
 ) error {
 	n := p.count("snapshot")
-	if p.onSnapshot != nil {
-		if err := p.onSnapshot(n, r, s); status.Code(err) != status.Code(errDefault) {
+	if hook := get(p, &p.onSnapshot); hook != nil {
+		if err := hook(n, r, s); status.Code(err) != status.Code(errDefault) {
 			return err
 		}
 	}
@@ -262,12 +269,12 @@ func (p *participant) activeAt(at int64) []*ledgerapi.CreatedEvent {
 }
 
 func (p *participant) GetUpdates(r *ledgerapi.GetUpdatesRequest, s ledgerapi.UpdateService_GetUpdatesServer) error {
-	kind, hook := "tail", p.onTail
+	kind, hook := "tail", get(p, &p.onTail)
 	switch {
 	case r.EndInclusive != nil && r.GetEndInclusive() == r.BeginExclusive:
 		kind, hook = "check", nil
 	case r.EndInclusive != nil:
-		kind, hook = "range", p.onRange
+		kind, hook = "range", get(p, &p.onRange)
 	}
 	n := p.count(kind)
 	if kind == "tail" {
