@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -114,7 +115,7 @@ func cacheDir() (string, error) {
 // The library that fetches has no call for that alone: its Start fetches, checks the archive's SHA-256, unpacks, and then
 // initialises and starts. It must not do the latter two for us (they fail as root, and leave a server without owner), so it
 // is given a data directory that is already "initialised" and empty: its start then fails at once, after the unpacking. What
-// counts is not its error but whether the programs are there.
+// counts is not its error but whether the programs are there. It leaves a small log in the temporary directory.
 func download(ctx context.Context) (string, error) {
 	cache, err := cacheDir()
 	if err != nil {
@@ -179,6 +180,7 @@ func fetchInto(cache, final string) (err error) {
 		BinariesPath(unpacked).
 		DataPath(data).
 		Logger(io.Discard)).Start()
+	http.DefaultClient.CloseIdleConnections() // the library's, which would stay with goroutines for a while
 	if !hasBinaries(filepath.Join(unpacked, "bin")) {
 		if startErr == nil {
 			startErr = errors.New("the archive held no server programs")
