@@ -153,6 +153,10 @@ func TestGoldenAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(audit.GetStateHash()) != 64 {
+		t.Errorf("state hash %q, want 64 hex digits", audit.GetStateHash())
+	}
+	audit.StateHash = "" // the index's own to test
 	golden(t, "audit", audit)
 	info, err := w.client.GetServerInfo(t.Context(), &disclosurev1.GetServerInfoRequest{})
 	if err != nil {

@@ -189,6 +189,9 @@ func (c *calls) limitUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo
 		return nil, refused
 	}
 	defer release()
+	if err := undecodable(req); err != nil {
+		return nil, err
+	}
 	return next(ctx, req)
 }
 

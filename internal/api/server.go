@@ -15,6 +15,8 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+
+	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
 
 // Deps are what the server works with.
@@ -70,7 +72,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(calls.unary()...),
 		grpc.ChainStreamInterceptor(calls.stream()...),
-		grpc.ForceServerCodecV2(newDeterministicCodec()),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(cfg.MaxRequestBytes),
 		// Ours refuses first, with a reason; the transport's limit only has to be no smaller.
 		grpc.MaxSendMsgSize(cfg.MaxAnswerBytes + 1<<20),
@@ -88,7 +90,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		options = append(options, grpc.Creds(credentials.NewTLS(tlsConfig)))
 	}
 	s.grpc = grpc.NewServer(options...)
-	s.grpc.RegisterService(serviceDesc(), s.service)
+	disclosurev1.RegisterDisclosureServiceServer(s.grpc, s.service)
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	if cfg.Reflection {
 		reflection.Register(s.grpc)
