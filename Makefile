@@ -43,7 +43,7 @@ test: postgres ## all tests with reduced counts, against a real PostgreSQL (abou
 	$(GO) test -p $(P) -count=1 -timeout 14m $(TESTFLAGS) ./...
 
 .PHONY: check
-check: format vet staticcheck lint generated imports race ## all that must be green before a commit lands
+check: format tidy vet staticcheck lint generated imports race ## all that must be green before a commit lands
 
 .PHONY: soak
 soak: postgres ## all tests with the full counts (hours)
@@ -66,6 +66,10 @@ fuzz: ## every fuzz target for FUZZTIME (10m) each
 format: ## every Go file is as gofmt writes it
 	@files=$$(gofmt -l cmd internal proto migrations client replayguard 2>/dev/null || true); \
 	if [ -n "$$files" ]; then echo "not formatted, run gofmt -w on:"; echo "$$files"; exit 1; fi
+
+.PHONY: tidy
+tidy: ## go.mod and go.sum say what the code imports
+	$(GO) mod tidy -diff
 
 .PHONY: vet
 vet: ## go vet
