@@ -13,6 +13,7 @@ import (
 
 	"github.com/disclosured/disclosured/internal/damlvalue"
 	"github.com/disclosured/disclosured/internal/ledger"
+	"github.com/disclosured/disclosured/internal/ledgerstream/apivalue"
 )
 
 // DecodeError is something that the participant sent and that can't be understood. It halts the follower: what is not
@@ -178,7 +179,7 @@ func (c *converter) transaction(tx *ledgerapi.Transaction) (message, error) {
 	for _, ev := range tx.GetEvents() {
 		switch e := ev.GetEvent().(type) {
 		case *ledgerapi.Event_Created:
-			if !c.keeps(e.Created.GetPackageName(), typeName(e.Created.GetTemplateId())) {
+			if !c.keeps(e.Created.GetPackageName(), apivalue.TypeName(e.Created.GetTemplateId())) {
 				continue
 			}
 			if !e.Created.GetAcsDelta() {
@@ -196,7 +197,7 @@ func (c *converter) transaction(tx *ledgerapi.Transaction) (message, error) {
 			})
 		case *ledgerapi.Event_Archived:
 			a := e.Archived
-			err = c.archived(&u, a.GetContractId(), a.GetPackageName(), typeName(a.GetTemplateId()))
+			err = c.archived(&u, a.GetContractId(), a.GetPackageName(), apivalue.TypeName(a.GetTemplateId()))
 		case *ledgerapi.Event_Exercised:
 			// Not asked for; only what it says of activeness counts, its argument and result may be absent.
 			x := e.Exercised
@@ -204,7 +205,7 @@ func (c *converter) transaction(tx *ledgerapi.Transaction) (message, error) {
 				c.metrics.ignored(IgnoredExercise)
 				continue
 			}
-			err = c.archived(&u, x.GetContractId(), x.GetPackageName(), typeName(x.GetTemplateId()))
+			err = c.archived(&u, x.GetContractId(), x.GetPackageName(), apivalue.TypeName(x.GetTemplateId()))
 		default:
 			err = c.unknown(ev, u.Offset, "event")
 		}
@@ -248,7 +249,7 @@ func (c *converter) reassignment(r *ledgerapi.Reassignment) (message, error) {
 }
 
 func (c *converter) unassigned(u *ledger.Update, e *ledgerapi.UnassignedEvent) error {
-	template := typeName(e.GetTemplateId())
+	template := apivalue.TypeName(e.GetTemplateId())
 	if !c.keeps(e.GetPackageName(), template) {
 		return nil
 	}
@@ -270,12 +271,12 @@ func (c *converter) unassigned(u *ledger.Update, e *ledgerapi.UnassignedEvent) e
 
 func (c *converter) assigned(u *ledger.Update, e *ledgerapi.AssignedEvent) error {
 	created := e.GetCreatedEvent()
-	if !c.keeps(created.GetPackageName(), typeName(created.GetTemplateId())) {
+	if !c.keeps(created.GetPackageName(), apivalue.TypeName(created.GetTemplateId())) {
 		return nil
 	}
 	if e.GetSource() == "" || e.GetTarget() == "" {
 		return &DecodeError{
-			Offset: u.Offset, ContractID: created.GetContractId(), Template: typeName(created.GetTemplateId()),
+			Offset: u.Offset, ContractID: created.GetContractId(), Template: apivalue.TypeName(created.GetTemplateId()),
 			Field: "source and target", Err: errMissing,
 		}
 	}
@@ -304,7 +305,7 @@ type activation struct {
 
 // created converts a created event. A contract whose blob is missing or wrong is converted all the same and says so.
 func (c *converter) created(e *ledgerapi.CreatedEvent, at activation) (*ledger.Contract, error) {
-	template := typeName(e.GetTemplateId())
+	template := apivalue.TypeName(e.GetTemplateId())
 	fail := func(field string, err error) (*ledger.Contract, error) {
 		return nil, &DecodeError{Offset: at.offset, ContractID: e.GetContractId(), Template: template, Field: field, Err: err}
 	}
@@ -326,7 +327,7 @@ func (c *converter) created(e *ledgerapi.CreatedEvent, at activation) (*ledger.C
 	if e.GetCreateArguments() == nil {
 		return fail("create_arguments", errMissing)
 	}
-	arguments, err := recordOf(e.GetCreateArguments())
+	arguments, err := apivalue.RecordFromProto(e.GetCreateArguments())
 	if err != nil {
 		return fail("create_arguments", err)
 	}
@@ -374,7 +375,7 @@ func (c *converter) entry(r *ledgerapi.GetActiveContractsResponse, snapshot int6
 	switch e := r.GetContractEntry().(type) {
 	case *ledgerapi.GetActiveContractsResponse_ActiveContract:
 		created := e.ActiveContract.GetCreatedEvent()
-		if !c.keeps(created.GetPackageName(), typeName(created.GetTemplateId())) {
+		if !c.keeps(created.GetPackageName(), apivalue.TypeName(created.GetTemplateId())) {
 			return nil, nil, nil
 		}
 		contract, err := c.created(created, activation{
@@ -384,7 +385,7 @@ func (c *converter) entry(r *ledgerapi.GetActiveContractsResponse, snapshot int6
 		return contract, nil, err
 	case *ledgerapi.GetActiveContractsResponse_IncompleteUnassigned:
 		created, un := e.IncompleteUnassigned.GetCreatedEvent(), e.IncompleteUnassigned.GetUnassignedEvent()
-		if !c.keeps(created.GetPackageName(), typeName(created.GetTemplateId())) {
+		if !c.keeps(created.GetPackageName(), apivalue.TypeName(created.GetTemplateId())) {
 			return nil, nil, nil
 		}
 		// The counter before an unassignment is one less than its own.
