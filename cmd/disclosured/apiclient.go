@@ -1,0 +1,121 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
+)
+
+// maxAnswerBytes bounds one answer of the service: a batch of 1,000 full nodes is about 12 MB.
+const maxAnswerBytes = 64 << 20
+
+// serverFlags say which service a client command asks.
+type serverFlags struct {
+	address, caFile, certFile, keyFile string
+	tls                                bool
+}
+
+func (s *serverFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&s.address, "server", defaultConfig().API.Listen, "the service's address")
+	flags.BoolVar(&s.tls, "tls", false, "talk TLS, trusting the system's authorities")
+	flags.StringVar(&s.caFile, "server-ca-file", "", "talk TLS, trusting these authorities (PEM)")
+	flags.StringVar(&s.certFile, "cert-file", "", "our certificate (PEM), where the service asks for one")
+	flags.StringVar(&s.keyFile, "key-file", "", "the private key of --cert-file (PEM)")
+}
+
+// dial connects lazily: an address that nobody answers at shows with the first call.
+func (s *serverFlags) dial() (*grpc.ClientConn, error) {
+	transport := insecure.NewCredentials()
+	if s.tls || s.caFile != "" || s.certFile != "" {
+		config := &tls.Config{MinVersion: tls.VersionTLS12}
+		if s.caFile != "" {
+			pem, err := os.ReadFile(s.caFile)
+			if err != nil {
+				return nil, configError{fmt.Errorf("reading --server-ca-file: %w", err)}
+			}
+			config.RootCAs = x509.NewCertPool()
+			if !config.RootCAs.AppendCertsFromPEM(pem) {
+				return nil, configError{fmt.Errorf("--server-ca-file: no certificate in %s", s.caFile)}
+			}
+		}
+		if s.certFile != "" || s.keyFile != "" {
+			pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+			if err != nil {
+				return nil, configError{fmt.Errorf("reading --cert-file and --key-file: %w", err)}
+			}
+			config.Certificates = []tls.Certificate{pair}
+		}
+		transport = credentials.NewTLS(config)
+	}
+	conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(transport),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)))
+	if err != nil {
+		return nil, configError{fmt.Errorf("--server %q: %w", s.address, err)}
+	}
+	return conn, nil
+}
+
+// scopeFlags pick a replay trie.
+type scopeFlags struct {
+	consumer, operator, packageName, namespace string
+	withoutNamespace                           bool
+}
+
+func (s *scopeFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&s.consumer, "consumer", "", "the app's party whose replay trie it is")
+	flags.StringVar(&s.operator, "operator", "", "the bridge's operator, where a consumer has tries under several")
+	flags.StringVar(&s.packageName, "package", "", "the package's name, where there are several")
+	flags.StringVar(&s.namespace, "namespace", "", "the trie's namespace, which may be empty")
+	flags.BoolVar(&s.withoutNamespace, "without-namespace", false, "only tries of package versions without namespaces")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "without-namespace")
+}
+
+func (s *scopeFlags) selector(flags *pflag.FlagSet) *disclosurev1.ScopeSelector {
+	selector := &disclosurev1.ScopeSelector{Consumer: s.consumer, Operator: s.operator, PackageName: s.packageName}
+	switch {
+	case flags.Changed("namespace"):
+		selector.NamespaceChoice = &disclosurev1.ScopeSelector_Namespace{Namespace: s.namespace}
+	case s.withoutNamespace:
+		selector.NamespaceChoice = &disclosurev1.ScopeSelector_WithoutNamespace{WithoutNamespace: true}
+	}
+	return selector
+}
+
+// explain makes one readable error of the service's status: what it says, its reason, and the rest of what it tells.
+func explain(doing string, err error) error {
+	st, ok := status.FromError(err)
+	if !ok {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	for _, detail := range st.Details() {
+		info, ok := detail.(*errdetails.ErrorInfo)
+		if !ok {
+			continue
+		}
+		var more strings.Builder
+		for _, key := range slices.Sorted(maps.Keys(info.Metadata)) {
+			fmt.Fprintf(&more, "\n  %s: %s", key, info.Metadata[key])
+		}
+		return fmt.Errorf("%s: %s: %s%s", doing, info.Reason, st.Message(), more.String())
+	}
+	return fmt.Errorf("%s: %s: %s", doing, st.Code(), st.Message())
+}
+
+// errNo is returned by commands whose answer is no, after they have printed it.
+var errNo = errors.New("the answer is no")

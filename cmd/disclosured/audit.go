@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/disclosured/disclosured/internal/index"
+	"github.com/disclosured/disclosured/internal/ledger"
+	"github.com/disclosured/disclosured/internal/ledgerstream"
+	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
+)
+
+func newAuditCommand() *cobra.Command {
+	var (
+		server        serverFlags
+		scope         scopeFlags
+		againstLedger bool
+		limit         int32
+		timeout       time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Audit a running service's index: gaps, forks, losses, ghosts and the rest",
+		Long: "Make a running service audit its whole index anew, and print the findings. With --against-ledger also read the active contracts from the\n" +
+			"participant at the very offset of that audit and hold the two to each other; the participant's settings are those of `disclosured serve`.\n" +
+			"Exits non-zero where there is a finding (other people's look-alikes aside) or a difference.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := contextWithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			conn, err := server.dial()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			request := &disclosurev1.AuditRequest{Full: true, Limit: limit}
+			if scope.consumer != "" {
+				request.Scope = scope.selector(cmd.Flags())
+			}
+			audit, err := disclosurev1.NewDisclosureServiceClient(conn).Audit(ctx, request)
+			if err != nil {
+				return explain("asking "+server.address+" for an audit", err)
+			}
+			if err := printAudit(cmd.OutOrStdout(), audit); err != nil {
+				return err
+			}
+			if againstLedger {
+				same, err := compareWithLedger(ctx, cmd, audit)
+				if err != nil {
+					return err
+				}
+				if !same {
+					return errNo
+				}
+			}
+			if !audit.Clean || !audit.IncrementalAgrees {
+				return errNo
+			}
+			return nil
+		},
+	}
+	server.add(cmd.Flags())
+	scope.add(cmd)
+	addConfigFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&againstLedger, "against-ledger", false, "compare the index with the participant's active contracts at the same offset")
+	cmd.Flags().Int32Var(&limit, "limit", 100, "how many findings to print at most")
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long all of it may take")
+	return cmd
+}
+
+func printAudit(out io.Writer, audit *disclosurev1.AuditResponse) error {
+	position := audit.Answer.GetPosition()
+	fmt.Fprintf(out, "audit of %d activations at offset %d of %s\n", audit.Activations, position.GetOffset(), position.GetParticipantId())
+	for _, f := range audit.Findings {
+		fmt.Fprintf(out, "%s: %s", f.Kind, f.Detail)
+		if f.Scope != nil {
+			fmt.Fprintf(out, " (consumer %s, operator %s, namespace %s, prefix %q)", f.Scope.Consumer, f.Scope.Operator, namespaceText(f.Scope), f.Prefix)
+		}
+		for _, cid := range f.ContractIds {
+			fmt.Fprintf(out, "\n  %s", cid)
+		}
+		fmt.Fprintln(out)
+	}
+	if audit.Truncated {
+		fmt.Fprintln(out, "… and more: see --limit")
+	}
+	if !audit.IncrementalAgrees {
+		fmt.Fprintln(out, "the findings kept after each update differ from those computed anew: this is a fault of the service")
+	}
+	result := "clean"
+	if !audit.Clean {
+		result = "findings"
+	}
+	for _, kind := range slices.Sorted(maps.Keys(audit.Counts)) {
+		result += fmt.Sprintf(" %s=%d", kind, audit.Counts[kind])
+	}
+	_, err := fmt.Fprintf(out, "audit: %s\n", result)
+	return err
+}
+
+// compareWithLedger reads the active contracts at the audit's offset and says whether the index holds the same.
+func compareWithLedger(ctx context.Context, cmd *cobra.Command, audit *disclosurev1.AuditResponse) (bool, error) {
+	config, log, err := configured(cmd)
+	if err != nil {
+		return false, err
+	}
+	conn, err := dialParticipant(config, log)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	prober := ledgerstream.NewProber(streamConfig(config), conn)
+	peer, err := prober.Identify(ctx)
+	if err != nil {
+		return false, err
+	}
+	position := audit.Answer.GetPosition()
+	if peer.ParticipantID != position.GetParticipantId() {
+		return false, configError{fmt.Errorf("the service follows participant %s, and at %s answers %s: they can't be compared",
+			position.GetParticipantId(), config.Participant.Address, peer.ParticipantID)}
+	}
+	view, err := viewFromLedger(ctx, prober, peer, position.GetOffset(), config, log)
+	if err != nil {
+		return false, err
+	}
+	hash, activations := view.StateHash()
+	out := cmd.OutOrStdout()
+	if hex.EncodeToString(hash[:]) == audit.StateHash {
+		_, err := fmt.Fprintf(out, "against the ledger: the same %d activations at offset %d\n", activations, position.GetOffset())
+		return true, err
+	}
+	_, err = fmt.Fprintf(out, "against the ledger: DIFFERENT at offset %d: the index has %d activations, the participant %d.\n"+
+		"Either the index is wrong (build it anew, and report it with this output) or the participant's active contracts are (a contract that the stream showed archived and a snapshot shows active is a known fault of participants).\n",
+		position.GetOffset(), audit.Activations, activations)
+	return false, err
+}
+
+// viewFromLedger is a view made of the participant's active contracts at an offset, and of nothing else.
+func viewFromLedger(ctx context.Context, prober *ledgerstream.Prober, peer ledgerstream.Peer, offset int64, config Config, log *slog.Logger) (*index.View, error) {
+	policy, err := policyOf(config)
+	if err != nil {
+		return nil, configError{err}
+	}
+	x, err := index.Open(ctx, policy, nil, index.Options{Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("opening an index in memory: %w", err)
+	}
+	seed, err := x.BeginSeed(ctx, ledger.SeedStart{ParticipantID: peer.ParticipantID, Offset: offset, Reason: ledger.SeedFirst})
+	if err != nil {
+		return nil, fmt.Errorf("beginning an index in memory: %w", err)
+	}
+	err = prober.ReadActive(ctx, peer, offset, nil, func(active []ledger.Contract, inFlight []ledger.InFlight) error {
+		if err := seed.Add(ctx, active); err != nil {
+			return err
+		}
+		return seed.AddInFlight(ctx, inFlight)
+	})
+	if err == nil {
+		err = seed.Commit(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the participant's active contracts at offset %d: %w", offset, err)
+	}
+	return x.View(), nil
+}

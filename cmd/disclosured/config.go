@@ -1,0 +1,330 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Config is everything that can be set, and its comments are the manual: `disclosured serve --help`, docs/configuration.md and
+// `disclosured config` are made from this type.
+//
+// A setting is called by its path, as participant.address. It can be given, from the strongest to the weakest, as a flag
+// (--participant-address), as an environment variable (DISCLOSURED_PARTICIPANT_ADDRESS), or in the YAML file that --config names.
+// Lists are comma-separated in flags and variables. A key that does not exist is refused, in the file and in the environment.
+// Secrets are never settings: settings name the files that hold them.
+type Config struct {
+	Participant ParticipantConfig `koanf:"participant"`
+	Packages    PackagesConfig    `koanf:"packages"`
+	Anchors     AnchorsConfig     `koanf:"anchors"`
+	Database    DatabaseConfig    `koanf:"database"`
+	API         APIConfig         `koanf:"api"`
+	Ops         OpsConfig         `koanf:"ops"`
+	Log         LogConfig         `koanf:"log"`
+}
+
+// ParticipantConfig says which participant to follow, and as whom.
+type ParticipantConfig struct {
+	// Where the participant's gRPC Ledger API listens: host:port, dns:///host:port or passthrough:///host:port. Required.
+	Address string `koanf:"address"`
+	// The participant's id, name::fingerprint. Set: another participant at the address is refused, at any time. Unset: whoever
+	// answers is followed, but a database that holds another participant's index is refused at the start.
+	ID string `koanf:"id"`
+	// How long the participant may take to answer at the start before the service gives up. Later outages are waited out for ever.
+	StartTimeout time.Duration `koanf:"start_timeout"`
+	// Talk without TLS. For a participant on this host only: a token would travel in the clear.
+	Plaintext bool `koanf:"plaintext"`
+	// The PEM file of the authorities that the participant's certificate must come from. Unset: those of the system.
+	CAFile string `koanf:"ca_file"`
+	// Our client certificate (PEM), where the participant asks for one. Goes with key_file.
+	CertFile string `koanf:"cert_file"`
+	// The private key of cert_file (PEM).
+	KeyFile string `koanf:"key_file"`
+	// The name to expect in the participant's certificate, where it is not the address's.
+	ServerName string `koanf:"server_name"`
+	// A file that holds the bearer token (a JWT). It is read again whenever it changes. Not together with the oauth settings.
+	TokenFile string `koanf:"token_file"`
+	// The OAuth2 token endpoint, to get tokens by client credentials. Needs oauth_client_id and oauth_client_secret_file.
+	OAuthTokenURL string `koanf:"oauth_token_url"`
+	// The OAuth2 client id.
+	OAuthClientID string `koanf:"oauth_client_id"`
+	// A file that holds the OAuth2 client secret.
+	OAuthClientSecretFile string `koanf:"oauth_client_secret_file"`
+	// The audience to ask a token for. Canton deprecates tokens without one.
+	OAuthAudience string `koanf:"oauth_audience"`
+	// The scopes to ask a token for, as daml_ledger_api.
+	OAuthScopes []string `koanf:"oauth_scopes"`
+	// The parties to read as; the user of the token needs CanReadAs for each. One reader as the bridge's operator sees all that
+	// is served. Either this or read_as_any_party.
+	ReadAs []string `koanf:"read_as"`
+	// Read as any party; the user needs CanReadAsAnyParty.
+	ReadAsAnyParty bool `koanf:"read_as_any_party"`
+	// The largest message to take from the participant, in bytes. One update with a split of full nodes is about 43 KB; an update
+	// beyond the limit halts the service at its offset.
+	MaxMessageBytes int `koanf:"max_message_bytes"`
+	// How often to ask for the ledger end and prove the index complete up to it.
+	PollInterval time.Duration `koanf:"poll_interval"`
+	// How long a single question to the participant may take before the connection counts as dead.
+	CallTimeout time.Duration `koanf:"call_timeout"`
+}
+
+// PackagesConfig says which Daml packages are served.
+type PackagesConfig struct {
+	// The package names to follow.
+	Names []string `koanf:"names"`
+	// The package ids that count, as name=id; a name without an entry is not pinned by id.
+	PinnedIDs []string `koanf:"pinned_ids"`
+}
+
+// AnchorsConfig names the parties that make contracts authentic. Contracts of others are counted and never served.
+type AnchorsConfig struct {
+	// The core bridge's operators. Unset: any operator's replay tries count, and a request may have to name one.
+	Operators []string `koanf:"operators"`
+	// The party that signs the authentic CoreState beside its operator. Required: anyone can make a CoreState of their own.
+	GuardianGovernance string `koanf:"guardian_governance"`
+}
+
+// DatabaseConfig says where the index is kept.
+type DatabaseConfig struct {
+	// A file that holds the Postgres URL (postgres://…). Unset: the index lives in memory, is seeded from the ledger at each start,
+	// and history begins there.
+	URLFile string `koanf:"url_file"`
+	// The most connections to hold.
+	MaxConnections int `koanf:"max_connections"`
+	// Bring the schema up to date at start. Else a schema that is behind is an error that names the command.
+	Migrate bool `koanf:"migrate"`
+	// How long the writer's lease lasts without renewal; it is renewed at a third of it. A standby takes over after it.
+	LeaseTTL time.Duration `koanf:"lease_ttl"`
+	// How long history (who consumed what, what became of a contract) is kept. 0 is for ever.
+	HistoryRetention time.Duration `koanf:"history_retention"`
+}
+
+// APIConfig is the service's own gRPC side.
+type APIConfig struct {
+	// Where to serve gRPC. Only a loopback address unless insecure_listen is set: the API has no authorization yet.
+	Listen string `koanf:"listen"`
+	// Serve on an address that is not loopback, to whoever can reach it.
+	InsecureListen bool `koanf:"insecure_listen"`
+	// Our certificate (PEM), to serve TLS. Goes with key_file. Unset: without TLS.
+	CertFile string `koanf:"cert_file"`
+	// The private key of cert_file (PEM).
+	KeyFile string `koanf:"key_file"`
+	// Ask callers for a certificate from these authorities (PEM).
+	ClientCAFile string `koanf:"client_ca_file"`
+	// The age of the last proof of completeness beyond which requests are refused as stale and readiness drops.
+	FreshnessBound time.Duration `koanf:"freshness_bound"`
+	// The longest time that a request may wait for an update or a successor.
+	MaxWait time.Duration `koanf:"max_wait"`
+	// Requests a second that one caller's address may make on average; 0 is without limit.
+	RatePerCaller float64 `koanf:"rate_per_caller"`
+	// Requests that one caller's address may make at once above its rate.
+	BurstPerCaller int `koanf:"burst_per_caller"`
+}
+
+// OpsConfig is the operators' side: metrics and health over HTTP.
+type OpsConfig struct {
+	// Where to serve /metrics, /livez, /readyz and /healthz. Empty: nowhere.
+	Listen string `koanf:"listen"`
+}
+
+// LogConfig is what is logged, to standard error.
+type LogConfig struct {
+	// debug, info, warn or error.
+	Level string `koanf:"level"`
+	// text or json.
+	Format string `koanf:"format"`
+}
+
+// defaultConfig holds every setting's default.
+func defaultConfig() Config {
+	return Config{
+		Participant: ParticipantConfig{MaxMessageBytes: 64 << 20, PollInterval: time.Second, CallTimeout: 10 * time.Second,
+			StartTimeout: 30 * time.Second},
+		Packages: PackagesConfig{Names: []string{"wormhole-core"}},
+		Database: DatabaseConfig{MaxConnections: 10, Migrate: true, LeaseTTL: 15 * time.Second, HistoryRetention: 30 * 24 * time.Hour},
+		API: APIConfig{Listen: "127.0.0.1:7420", FreshnessBound: 15 * time.Second, MaxWait: 20 * time.Second,
+			RatePerCaller: 200, BurstPerCaller: 400},
+		Ops: OpsConfig{Listen: "127.0.0.1:7421"},
+		Log: LogConfig{Level: "info", Format: "text"},
+	}
+}
+
+// validate returns every fault of the configuration, joined, each naming its setting and what to do.
+func (c Config) validate() error {
+	var faults []error
+	fault := func(setting, format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%s: %s", setting, fmt.Sprintf(format, args...)))
+	}
+	p := c.Participant
+	if p.Address == "" {
+		fault("participant.address", "is required, as localhost:6865")
+	}
+	if p.Plaintext && (p.CAFile != "" || p.CertFile != "" || p.ServerName != "") {
+		fault("participant.plaintext", "can't be combined with ca_file, cert_file or server_name")
+	}
+	bothOrNone(fault, "participant.cert_file", p.CertFile, "participant.key_file", p.KeyFile)
+	readable(fault, "participant.ca_file", p.CAFile)
+	readable(fault, "participant.cert_file", p.CertFile)
+	readable(fault, "participant.key_file", p.KeyFile)
+	readable(fault, "participant.token_file", p.TokenFile)
+	readable(fault, "participant.oauth_client_secret_file", p.OAuthClientSecretFile)
+	oauth := p.OAuthTokenURL != "" || p.OAuthClientID != "" || p.OAuthClientSecretFile != ""
+	if oauth && (p.OAuthTokenURL == "" || p.OAuthClientID == "" || p.OAuthClientSecretFile == "") {
+		fault("participant.oauth_token_url", "needs oauth_client_id and oauth_client_secret_file beside it, and they need it")
+	}
+	if oauth && p.TokenFile != "" {
+		fault("participant.token_file", "can't be combined with the oauth settings: choose one source of tokens")
+	}
+	if len(p.ReadAs) == 0 && !p.ReadAsAnyParty {
+		fault("participant.read_as", "name the parties to read as (the bridge's operator sees all that is served), or set read_as_any_party")
+	}
+	if len(p.ReadAs) > 0 && p.ReadAsAnyParty {
+		fault("participant.read_as", "can't be combined with read_as_any_party")
+	}
+	parties(fault, "participant.read_as", p.ReadAs)
+	if p.MaxMessageBytes < 1<<20 {
+		fault("participant.max_message_bytes", "must be at least 1048576, is %d", p.MaxMessageBytes)
+	}
+	if p.StartTimeout < 0 {
+		fault("participant.start_timeout", "can't be negative")
+	}
+	atLeast(fault, "participant.poll_interval", p.PollInterval, 10*time.Millisecond)
+	atLeast(fault, "participant.call_timeout", p.CallTimeout, 100*time.Millisecond)
+	if len(c.Packages.Names) == 0 {
+		fault("packages.names", "name at least one package, as wormhole-core")
+	}
+	for _, name := range c.Packages.Names {
+		if name == "" || strings.ContainsAny(name, "#:/ ") || isPackageID(name) {
+			fault("packages.names", "%q is not a package name: give the name alone, as wormhole-core, not an id and without #", name)
+		}
+	}
+	if _, err := c.Packages.pinned(); err != nil {
+		fault("packages.pinned_ids", "%v", err)
+	}
+	parties(fault, "anchors.operators", c.Anchors.Operators)
+	if c.Anchors.GuardianGovernance == "" {
+		fault("anchors.guardian_governance", "is required: the party that signs the authentic CoreState beside its operator")
+	} else {
+		parties(fault, "anchors.guardian_governance", []string{c.Anchors.GuardianGovernance})
+	}
+	readable(fault, "database.url_file", c.Database.URLFile)
+	if c.Database.MaxConnections < 2 || c.Database.MaxConnections > 1000 {
+		fault("database.max_connections", "must be in 2..1000, is %d", c.Database.MaxConnections)
+	}
+	atLeast(fault, "database.lease_ttl", c.Database.LeaseTTL, time.Second)
+	if c.Database.HistoryRetention < 0 {
+		fault("database.history_retention", "can't be negative; 0 keeps history for ever")
+	}
+	if err := checkListen(c.API.Listen, c.API.InsecureListen); err != nil {
+		fault("api.listen", "%v", err)
+	}
+	bothOrNone(fault, "api.cert_file", c.API.CertFile, "api.key_file", c.API.KeyFile)
+	readable(fault, "api.cert_file", c.API.CertFile)
+	readable(fault, "api.key_file", c.API.KeyFile)
+	readable(fault, "api.client_ca_file", c.API.ClientCAFile)
+	if c.API.ClientCAFile != "" && c.API.CertFile == "" {
+		fault("api.client_ca_file", "needs cert_file and key_file: callers show certificates only over TLS")
+	}
+	atLeast(fault, "api.freshness_bound", c.API.FreshnessBound, 100*time.Millisecond)
+	if c.API.FreshnessBound < 2*p.PollInterval {
+		fault("api.freshness_bound", "must be at least twice participant.poll_interval (%s), is %s", p.PollInterval, c.API.FreshnessBound)
+	}
+	if c.API.MaxWait < 0 || c.API.MaxWait > 5*time.Minute {
+		fault("api.max_wait", "must be in 0s..5m, is %s", c.API.MaxWait)
+	}
+	if !(c.API.RatePerCaller >= 0 && c.API.RatePerCaller <= 1e6) {
+		fault("api.rate_per_caller", "must be in 0..1000000, is %v", c.API.RatePerCaller)
+	}
+	if c.API.RatePerCaller > 0 && c.API.BurstPerCaller < 1 {
+		fault("api.burst_per_caller", "must be at least 1, is %d", c.API.BurstPerCaller)
+	}
+	if c.Ops.Listen != "" {
+		if err := checkListen(c.Ops.Listen, true); err != nil {
+			fault("ops.listen", "%v", err)
+		}
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
+		fault("log.level", "must be debug, info, warn or error, is %q", c.Log.Level)
+	}
+	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
+		fault("log.format", "must be text or json, is %q", c.Log.Format)
+	}
+	return errors.Join(faults...)
+}
+
+// pinned reads pinned_ids into ids by name.
+func (p PackagesConfig) pinned() (map[string][]string, error) {
+	ids := map[string][]string{}
+	for _, pin := range p.PinnedIDs {
+		name, id, ok := strings.Cut(pin, "=")
+		if !ok || !isPackageID(id) {
+			return nil, fmt.Errorf("%q is not name=id with an id of 64 hex digits", pin)
+		}
+		if !slices.Contains(p.Names, name) {
+			return nil, fmt.Errorf("%q pins a package that packages.names does not have", pin)
+		}
+		ids[name] = append(ids[name], id)
+	}
+	return ids, nil
+}
+
+// checkListen refuses what is no host:port, and an address beyond this host where that was not asked for.
+func checkListen(address string, beyondLoopback bool) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port: %w", address, err)
+	}
+	if beyondLoopback || host == "localhost" {
+		return nil
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%q is not a loopback address, and the API has no authorization yet: set api.insecure_listen to serve there all the same", address)
+}
+
+type faultFunc func(setting, format string, args ...any)
+
+func bothOrNone(fault faultFunc, settingA, a, settingB, b string) {
+	if (a == "") != (b == "") {
+		fault(settingA, "goes with %s: set both or neither", settingB)
+	}
+}
+
+func readable(fault faultFunc, setting, path string) {
+	if path == "" {
+		return
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		fault(setting, "%v", err)
+		return
+	}
+	f.Close()
+}
+
+func atLeast(fault faultFunc, setting string, d, least time.Duration) {
+	if d < least {
+		fault(setting, "must be at least %s, is %s", least, d)
+	}
+}
+
+// parties refuses what can't be a party by the Ledger API's grammar.
+func parties(fault faultFunc, setting string, names []string) {
+	for _, name := range names {
+		bad := strings.IndexFunc(name, func(r rune) bool {
+			return !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune(":-_ ", r))
+		})
+		if name == "" || len(name) > 255 || bad >= 0 {
+			fault(setting, "%.80q is not a party: 1 to 255 of A-Z a-z 0-9 : - _ and space", name)
+		}
+	}
+}
+
+func isPackageID(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+}

@@ -1,0 +1,396 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/disclosured/disclosured/internal/api"
+	"github.com/disclosured/disclosured/internal/index"
+	"github.com/disclosured/disclosured/internal/index/postgres"
+	"github.com/disclosured/disclosured/internal/ledger"
+	"github.com/disclosured/disclosured/internal/ledgerstream"
+	"github.com/disclosured/disclosured/internal/telemetry"
+)
+
+// daemon is the service: the rooms, wired. It starts and stops in one order, each step in run:
+//
+//	start: database → participant (who is it?) → writer's lease → index → follower and API
+//	stop:  the API says not ready and drains, the follower finishes its transaction → lease released → database closed
+//
+// The API is served from the beginning, so that whoever asks learns why the service is not ready.
+type daemon struct {
+	cfg Config
+	log *slog.Logger
+	// databaseURL is used in place of the file that cfg names: the demo's throwaway database has no file.
+	databaseURL string
+	// listener and ops are used in place of the addresses in cfg, where set.
+	listener, ops net.Listener
+}
+
+// run serves until the context ends and then returns nil, or returns why it can't.
+func (d *daemon) run(ctx context.Context) error {
+	metrics := telemetry.New(version)
+	listener, ops, err := d.listen(ctx)
+	if err != nil {
+		return err
+	}
+	participant, err := dialParticipant(d.cfg, d.log)
+	if err != nil {
+		listener.Close()
+		closeIfOpen(ops)
+		return err
+	}
+	defer participant.Close()
+
+	current := newLate()
+	watchLevels(metrics, current)
+	server, err := api.New(d.apiConfig(), api.Deps{
+		Index: current, Status: current.status, Log: d.log, Metrics: metrics.API, MetricsHandler: metrics.Handler(),
+	})
+	if err != nil {
+		listener.Close()
+		closeIfOpen(ops)
+		return configError{err}
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return server.ServeOn(groupCtx, listener, ops) })
+	group.Go(func() error {
+		err := d.index(groupCtx, participant, metrics, current)
+		if groupCtx.Err() != nil && errors.Is(err, context.Canceled) {
+			return nil // our own stop
+		}
+		return err
+	})
+	return group.Wait()
+}
+
+func (d *daemon) listen(ctx context.Context) (listener, ops net.Listener, err error) {
+	var config net.ListenConfig
+	listener, ops = d.listener, d.ops
+	if listener == nil {
+		if listener, err = config.Listen(ctx, "tcp", d.cfg.API.Listen); err != nil {
+			return nil, nil, configError{fmt.Errorf("api.listen: %w", err)}
+		}
+	}
+	if ops == nil && d.cfg.Ops.Listen != "" {
+		if ops, err = config.Listen(ctx, "tcp", d.cfg.Ops.Listen); err != nil {
+			listener.Close()
+			return nil, nil, configError{fmt.Errorf("ops.listen: %w", err)}
+		}
+	}
+	return listener, ops, nil
+}
+
+func closeIfOpen(l net.Listener) {
+	if l != nil {
+		l.Close()
+	}
+}
+
+// index keeps the index at the ledger's end until the context ends.
+func (d *daemon) index(ctx context.Context, participant *grpc.ClientConn, metrics *telemetry.Metrics, current *late) error {
+	store, err := d.openStore(ctx)
+	if err != nil {
+		return err
+	}
+	if store != nil {
+		defer store.Close()
+	}
+	if err := d.checkParticipant(ctx, participant, store); err != nil {
+		return err
+	}
+	if store != nil {
+		lease, err := store.AcquireLease(ctx, postgres.LeaseOptions{Holder: d.holder(), TTL: d.cfg.Database.LeaseTTL, Wait: true})
+		if err != nil {
+			return fmt.Errorf("waiting for the writer's lease: %w", err)
+		}
+		defer func() {
+			// Also after a stop, so that a standby need not wait for the lease to expire.
+			releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+			defer cancel()
+			if err := lease.Release(releasing); err != nil {
+				d.log.Warn("releasing the writer's lease failed; it expires by itself", "error", err)
+			}
+		}()
+	}
+	policy, err := policyOf(d.cfg)
+	if err != nil {
+		return configError{err}
+	}
+	var kept index.Store
+	if store != nil {
+		kept = store
+	}
+	x, err := index.Open(ctx, policy, kept, index.Options{
+		Logger: d.log, Published: countPublication(metrics.Index), HistoryAge: d.cfg.Database.HistoryRetention,
+	})
+	if err != nil {
+		return fmt.Errorf("opening the index: %w", err)
+	}
+	follower := ledgerstream.New(streamConfig(d.cfg), participant, &pinned{Sink: x, participantID: d.cfg.Participant.ID},
+		ledgerstream.WithLogger(d.log), ledgerstream.WithMetrics(streamMetrics(metrics.Stream)))
+	current.set(x, follower)
+
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return follower.Run(groupCtx) })
+	if store != nil && d.cfg.Database.HistoryRetention > 0 {
+		group.Go(func() error { return d.pruneHistory(groupCtx, store) })
+	}
+	return group.Wait()
+}
+
+const (
+	releaseTimeout = 2 * time.Second
+	// identifyRetry is how long after a failed first question the participant is asked again.
+	identifyRetry = 500 * time.Millisecond
+	// pruneInterval is how often history beyond its retention is deleted.
+	pruneInterval = 10 * time.Minute
+)
+
+// openStore opens the database, or returns nil where none is configured.
+func (d *daemon) openStore(ctx context.Context) (*postgres.Store, error) {
+	if d.databaseURL == "" && d.cfg.Database.URLFile == "" {
+		d.log.Info("no database: the index lives in memory, is seeded from the ledger now, and history begins now")
+		return nil, nil
+	}
+	store, err := postgres.Open(ctx, d.storeConfig())
+	if err != nil {
+		if errors.Is(err, postgres.ErrNewerSchema) || errors.Is(err, postgres.ErrNotMigrated) {
+			return nil, configError{err}
+		}
+		return nil, fmt.Errorf("opening the database: %w", err)
+	}
+	return store, nil
+}
+
+func (d *daemon) storeConfig() postgres.Config {
+	config := postgres.Config{URLFile: d.cfg.Database.URLFile, MaxConns: int32(d.cfg.Database.MaxConnections), Migrate: d.cfg.Database.Migrate, Logger: d.log}
+	if d.databaseURL != "" {
+		config.URL, config.URLFile = d.databaseURL, ""
+	}
+	return config
+}
+
+// checkParticipant asks the participant who it is before anything is written: a service that was pointed at the wrong one, or at
+// the wrong database, must say so and touch neither. Once the service runs, outages and changes of the participant are the
+// follower's to handle.
+func (d *daemon) checkParticipant(ctx context.Context, participant *grpc.ClientConn, store *postgres.Store) error {
+	prober := ledgerstream.NewProber(streamConfig(d.cfg), participant)
+	deadline := time.Now().Add(d.cfg.Participant.StartTimeout)
+	var peer ledgerstream.Peer
+	for {
+		var err error
+		if peer, err = prober.Identify(ctx); err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("participant.address %s did not answer as a participant within participant.start_timeout (%s): %w",
+				d.cfg.Participant.Address, d.cfg.Participant.StartTimeout, err)
+		}
+		d.log.Info("the participant does not answer yet", "address", d.cfg.Participant.Address, "error", err)
+		select {
+		case <-time.After(identifyRetry):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	want := d.cfg.Participant.ID
+	if want != "" && peer.ParticipantID != want {
+		return configError{fmt.Errorf("participant.id is %s, and at %s answers %s: correct one of the two", want, d.cfg.Participant.Address, peer.ParticipantID)}
+	}
+	if store == nil || want != "" {
+		return nil
+	}
+	pos, ok, err := store.Position(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the index's place: %w", err)
+	}
+	if ok && pos.ParticipantID != peer.ParticipantID {
+		return configError{fmt.Errorf("the database holds the index of participant %s, and at %s answers %s: use another database, or, to build the index anew in this one, set participant.id to the participant meant",
+			pos.ParticipantID, d.cfg.Participant.Address, peer.ParticipantID)}
+	}
+	return nil
+}
+
+// holder names this process for the writer's lease: the same after a restart, another on another host or address.
+func (d *daemon) holder() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown-host"
+	}
+	return host + "/" + d.cfg.API.Listen
+}
+
+// pruneHistory deletes what is older than the retention, until the context ends.
+func (d *daemon) pruneHistory(ctx context.Context, store *postgres.Store) error {
+	ticker := time.NewTicker(pruneInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if err := store.Prune(ctx, time.Now().Add(-d.cfg.Database.HistoryRetention)); err != nil && ctx.Err() == nil {
+			d.log.Warn("pruning history failed; it is tried again later", "error", err)
+		}
+	}
+}
+
+func (d *daemon) apiConfig() api.Config {
+	config := api.DefaultConfig()
+	a := d.cfg.API
+	config.Listen, config.OpsListen, config.InsecureListen = a.Listen, d.cfg.Ops.Listen, a.InsecureListen
+	config.TLS = api.TLSFiles{CertFile: a.CertFile, KeyFile: a.KeyFile, ClientCAFile: a.ClientCAFile}
+	config.FreshnessBound = a.FreshnessBound
+	config.MaxWait = a.MaxWait
+	config.DefaultWait = min(config.DefaultWait, a.MaxWait)
+	config.Limits.RatePerSecond, config.Limits.Burst = a.RatePerCaller, a.BurstPerCaller
+	config.Info = api.Info{
+		Version: version, Operators: d.cfg.Anchors.Operators, GuardianGovernance: d.cfg.Anchors.GuardianGovernance,
+		Store: "none", ReadAs: d.cfg.Participant.ReadAs, StartedAt: time.Now(),
+	}
+	config.Info.PinnedPackages, _ = d.cfg.Packages.pinned() // validated
+	if d.databaseURL != "" || d.cfg.Database.URLFile != "" {
+		config.Info.Store = "postgres"
+	}
+	return config
+}
+
+// policyOf is what of the ledger counts.
+func policyOf(cfg Config) (index.Policy, error) {
+	pinned, err := cfg.Packages.pinned()
+	if err != nil {
+		return index.Policy{}, fmt.Errorf("packages.pinned_ids: %w", err)
+	}
+	return index.Policy{PackageIDs: pinned, Operators: cfg.Anchors.Operators, GuardianGovernance: cfg.Anchors.GuardianGovernance}, nil
+}
+
+func streamConfig(cfg Config) ledgerstream.Config {
+	p := cfg.Participant
+	return ledgerstream.Config{
+		Parties: p.ReadAs, AnyParty: p.ReadAsAnyParty, Packages: cfg.Packages.Names,
+		PollInterval: p.PollInterval, CallTimeout: p.CallTimeout,
+	}
+}
+
+// dialParticipant makes the connection; it does not wait for it.
+func dialParticipant(cfg Config, log *slog.Logger) (*grpc.ClientConn, error) {
+	p := cfg.Participant
+	var token ledgerstream.TokenSource
+	switch {
+	case p.TokenFile != "":
+		token = ledgerstream.FileToken(p.TokenFile)
+	case p.OAuthTokenURL != "":
+		source, err := ledgerstream.NewClientCredentials(ledgerstream.ClientCredentials{
+			TokenURL: p.OAuthTokenURL, ClientID: p.OAuthClientID, SecretFile: p.OAuthClientSecretFile,
+			Audience: p.OAuthAudience, Scopes: p.OAuthScopes,
+		}, log)
+		if err != nil {
+			return nil, configError{fmt.Errorf("participant: %w", err)}
+		}
+		token = source
+	}
+	conn, err := ledgerstream.Dial(ledgerstream.ConnConfig{
+		Target: p.Address, Plaintext: p.Plaintext, CAFile: p.CAFile, CertFile: p.CertFile, KeyFile: p.KeyFile, ServerName: p.ServerName,
+		MaxReceiveBytes: p.MaxMessageBytes, Token: token, Log: log,
+	})
+	if err != nil {
+		return nil, configError{fmt.Errorf("participant: %w", err)}
+	}
+	return conn, nil
+}
+
+// pinned keeps an index from being built from another participant than the one that the operator named.
+type pinned struct {
+	ledgerstream.Sink
+	participantID string
+}
+
+func (p *pinned) BeginSeed(ctx context.Context, start ledger.SeedStart) (ledger.Seed, error) {
+	if p.participantID != "" && start.ParticipantID != p.participantID {
+		return nil, fmt.Errorf("participant.id is %s, and %s answers at the address: correct one of the two", p.participantID, start.ParticipantID)
+	}
+	return p.Sink.BeginSeed(ctx, start)
+}
+
+// late is the index before and after it is open: the API is served from the start, and until then nothing is there.
+type late struct {
+	opened atomic.Pointer[opened]
+	// ready is closed by set.
+	ready chan struct{}
+}
+
+type opened struct {
+	index    *index.Index
+	follower *ledgerstream.Follower
+}
+
+func newLate() *late { return &late{ready: make(chan struct{})} }
+
+// set is called once.
+func (l *late) set(x *index.Index, f *ledgerstream.Follower) {
+	l.opened.Store(&opened{x, f})
+	close(l.ready)
+}
+
+func (l *late) View() *index.View {
+	if o := l.opened.Load(); o != nil {
+		return o.index.View()
+	}
+	return nil
+}
+
+// wait returns the index once it is open.
+func (l *late) wait(ctx context.Context) (*index.Index, error) {
+	select {
+	case <-l.ready:
+		return l.opened.Load().index, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (l *late) Wait(ctx context.Context, ok func(*index.View) bool) (*index.View, error) {
+	x, err := l.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return x.Wait(ctx, ok)
+}
+
+func (l *late) WaitUpdate(ctx context.Context, updateID string) (*index.View, index.UpdateRef, error) {
+	x, err := l.wait(ctx)
+	if err != nil {
+		return nil, index.UpdateRef{}, err
+	}
+	return x.WaitUpdate(ctx, updateID)
+}
+
+// History is asked only for what a view says, and there is no view before the index is open.
+func (l *late) History() index.History { return l.opened.Load().index.History() }
+
+func (l *late) status() api.Status {
+	o := l.opened.Load()
+	if o == nil {
+		return api.Status{State: string(ledgerstream.StateConnecting), Detail: "the database or the participant is not there yet, or another process holds the writer's lease"}
+	}
+	s := o.follower.Status()
+	return api.Status{
+		State: string(s.State), Detail: s.Detail, ParticipantID: s.ParticipantID, LedgerAPIVersion: s.LedgerAPIVersion,
+		LedgerEnd: s.LedgerEnd, ProvenOffset: s.ProvenOffset, ProvenAt: s.ProvenAt, LastMessageAt: s.LastMessageAt,
+		HaltedAt: s.HaltedAt, Synchronizers: s.Synchronizers, Packages: s.Packages,
+	}
+}

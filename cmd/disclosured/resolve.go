@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
+)
+
+// maxStdinVAA bounds what is read from standard input: a VAA is some kilobytes.
+const maxStdinVAA = 4 << 20
+
+func newResolveCommand() *cobra.Command {
+	var (
+		server  serverFlags
+		scope   scopeFlags
+		asJSON  bool
+		digest  string
+		after   string
+		not     []string
+		wait    time.Duration
+		timeout time.Duration
+		stale   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "resolve [VAA | -]",
+		Short: "Ask a running service what to disclose to redeem a VAA",
+		Long: "Ask a running service what to disclose to redeem a VAA (hex, 0x-hex or base64; - reads it from standard input) or, with --digest, to\n" +
+			"consume a digest. Prints the answer as text or, with --json, as the JSON Ledger API's disclosedContracts. Exits non-zero where the digest is consumed already.",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request := &disclosurev1.PrepareRedeemRequest{
+				Scope: scope.selector(cmd.Flags()),
+				Read: &disclosurev1.ReadOptions{AfterUpdateId: after, NotContractIds: not, AllowStale: stale,
+					Wait: durationpb.New(wait)},
+			}
+			switch {
+			case (len(args) == 1) == (digest != ""):
+				return configError{fmt.Errorf("give either a VAA or --digest")}
+			case digest != "":
+				request.Subject = &disclosurev1.PrepareRedeemRequest_Digest{Digest: digest}
+			case args[0] == "-":
+				text, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxStdinVAA))
+				if err != nil {
+					return fmt.Errorf("reading the VAA from standard input: %w", err)
+				}
+				request.Subject = &disclosurev1.PrepareRedeemRequest_Vaa{Vaa: strings.TrimSpace(string(text))}
+			default:
+				request.Subject = &disclosurev1.PrepareRedeemRequest_Vaa{Vaa: args[0]}
+			}
+			conn, err := server.dial()
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			ctx, cancel := contextWithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			answer, err := disclosurev1.NewDisclosureServiceClient(conn).PrepareRedeem(ctx, request)
+			if err != nil {
+				return explain("asking "+server.address+" to prepare the redeem", err)
+			}
+			if asJSON {
+				err = printDisclosedContracts(cmd.OutOrStdout(), answer.DisclosedContracts)
+			} else {
+				err = printRedeem(cmd.OutOrStdout(), answer)
+			}
+			if err != nil {
+				return err
+			}
+			if answer.Verdict != disclosurev1.RedeemVerdict_REDEEM_VERDICT_REDEEMABLE {
+				return errNo
+			}
+			return nil
+		},
+	}
+	server.add(cmd.Flags())
+	scope.add(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&digest, "digest", "", "the digest instead of a VAA")
+	flags.BoolVar(&asJSON, "json", false, "print the JSON Ledger API's disclosedContracts array, and nothing else")
+	flags.StringVar(&after, "after-update-id", "", "wait until the service has seen this update")
+	flags.StringSliceVar(&not, "not-contract-id", nil, "wait for a successor of this contract, which just failed")
+	flags.DurationVar(&wait, "wait", 0, "how long the service may wait for that")
+	flags.DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the answer")
+	flags.BoolVar(&stale, "allow-stale", false, "take an answer although the service can't prove it complete just now")
+	if err := cmd.MarkFlagRequired("consumer"); err != nil {
+		panic(err) // the flag is declared above
+	}
+	return cmd
+}
+
+// jsonDisclosedContract is the JSON Ledger API's DisclosedContract.
+type jsonDisclosedContract struct {
+	TemplateID       string `json:"templateId"`
+	ContractID       string `json:"contractId"`
+	CreatedEventBlob string `json:"createdEventBlob"`
+	SynchronizerID   string `json:"synchronizerId"`
+}
+
+func printDisclosedContracts(out io.Writer, contracts []*disclosurev1.DisclosedContract) error {
+	list := make([]jsonDisclosedContract, 0, len(contracts))
+	for _, c := range contracts {
+		list = append(list, jsonDisclosedContract{
+			TemplateID:       templateName(c.TemplateId),
+			ContractID:       c.ContractId,
+			CreatedEventBlob: base64.StdEncoding.EncodeToString(c.CreatedEventBlob),
+			SynchronizerID:   c.SynchronizerId,
+		})
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(list)
+}
+
+func templateName(id *disclosurev1.Identifier) string {
+	return id.GetPackageId() + ":" + id.GetModuleName() + ":" + id.GetEntityName()
+}
+
+func printRedeem(out io.Writer, answer *disclosurev1.PrepareRedeemResponse) error {
+	var b strings.Builder
+	row := func(name string, format string, args ...any) {
+		fmt.Fprintf(&b, "%-14s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("verdict", "%s", strings.TrimPrefix(answer.Verdict.String(), "REDEEM_VERDICT_"))
+	row("digest", "%s", answer.Digest)
+	if c := answer.Consumption; c != nil {
+		if c.UpdateId != "" {
+			row("consumed by", "update %s at offset %d, record time %s", c.UpdateId, c.Offset, c.RecordTime.AsTime().Format(time.RFC3339Nano))
+		} else {
+			row("consumed", "at or before offset %d, where this service's history begins", c.BeforeHistoryOffset)
+		}
+	}
+	if n := answer.ReplayNode; n != nil {
+		row("replay node", "%s", n.Contract.GetContractId())
+		row("  prefix", "%q, %d consumed, splits at %d", n.Prefix, n.ConsumedCount, n.SplitThreshold)
+		row("  scope", "consumer %s, operator %s, package %s, namespace %s", n.Scope.GetConsumer(), n.Scope.GetOperator(), n.Scope.GetPackageName(), namespaceText(n.Scope))
+	}
+	if s := answer.CoreState; s != nil {
+		row("core state", "%s", s.Contract.GetContractId())
+		row("  guardians", "set %d, message fee %d", s.GuardianSetIndex, s.MessageFee)
+	}
+	for _, c := range answer.DisclosedContracts {
+		row("disclose", "%s %s (%d bytes, synchronizer %s)", c.TemplateId.GetEntityName(), c.ContractId, len(c.CreatedEventBlob), c.SynchronizerId)
+	}
+	for _, f := range answer.Findings {
+		row("audit", "%s at %q: %s", f.Kind, f.Prefix, f.Detail)
+	}
+	if p, f := answer.Answer.GetPosition(), answer.Answer.GetFreshness(); p != nil {
+		row("as of", "offset %d of %s, update %s", p.Offset, p.ParticipantId, orNone(p.UpdateId))
+		row("proven", "%s ago (bound %s)", f.GetAge().AsDuration().Round(time.Millisecond), f.GetBound().AsDuration())
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+func namespaceText(s *disclosurev1.Scope) string {
+	if s == nil || s.Namespace == nil {
+		return "(none)"
+	}
+	return fmt.Sprintf("%q", *s.Namespace)
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "(none since the last seed)"
+	}
+	return s
+}

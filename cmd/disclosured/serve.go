@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/disclosured/disclosured/internal/telemetry"
+)
+
+func newServeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Follow a participant and serve what redeemers must disclose",
+		Long: "Follow a participant and serve what redeemers must disclose, until SIGTERM or an interrupt.\n\n" +
+			"Every setting is a flag, an environment variable and a key of the configuration file: see `disclosured config --list`.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config, log, err := configured(cmd)
+			if err != nil {
+				return err
+			}
+			log.Info("starting", "version", version, "participant", config.Participant.Address, "read_as", config.Participant.ReadAs,
+				"packages", config.Packages.Names, "operators", config.Anchors.Operators, "guardian_governance", config.Anchors.GuardianGovernance)
+			d := &daemon{cfg: config, log: log}
+			if err := d.run(cmd.Context()); err != nil {
+				return err
+			}
+			log.Info("stopped")
+			return nil
+		},
+	}
+	addConfigFlags(cmd.Flags())
+	return cmd
+}
+
+// configured reads and checks a command's configuration and makes its logger.
+func configured(cmd *cobra.Command) (Config, *slog.Logger, error) {
+	config, err := loadConfig(cmd.Flags(), os.Environ())
+	if err != nil {
+		return Config{}, nil, configError{err}
+	}
+	if err := config.validate(); err != nil {
+		return Config{}, nil, configError{fmt.Errorf("the configuration is not complete or not right (`disclosured config --list` explains each setting):\n%w", err)}
+	}
+	log, err := telemetry.NewLogger(cmd.ErrOrStderr(), telemetry.LogConfig{Format: config.Log.Format, Level: config.Log.Level})
+	if err != nil {
+		return Config{}, nil, configError{err}
+	}
+	return config, log, nil
+}
+
+func contextWithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
+}

@@ -1,0 +1,265 @@
+package main
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+)
+
+// setting is one leaf of Config.
+type setting struct {
+	key   string // as participant.address
+	typ   reflect.Type
+	value reflect.Value // the default
+	usage string        // its comment in config.go
+}
+
+func (s setting) flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(s.key) }
+
+const envPrefix = "DISCLOSURED_"
+
+func (s setting) env() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.key, ".", "_"))
+}
+
+// settings lists the leaves of Config in the order of their declaration.
+func settings() []setting {
+	usages := settingUsages()
+	var all []setting
+	config := reflect.ValueOf(defaultConfig())
+	for i := range config.NumField() {
+		section, group := config.Type().Field(i), config.Field(i)
+		for j := range group.NumField() {
+			leaf := group.Type().Field(j)
+			all = append(all, setting{
+				key:   section.Tag.Get("koanf") + "." + leaf.Tag.Get("koanf"),
+				typ:   leaf.Type,
+				value: group.Field(j),
+				usage: usages[group.Type().Name()+"."+leaf.Name],
+			})
+		}
+	}
+	return all
+}
+
+// configSource is config.go itself: its comments are the manual, and there is no second copy of them.
+//
+//go:embed config.go
+var configSource string
+
+// settingUsages reads the comment of each field, by "Type.Field".
+func settingUsages() map[string]string {
+	usages := map[string]string{}
+	file, err := parser.ParseFile(token.NewFileSet(), "config.go", configSource, parser.ParseComments)
+	if err != nil {
+		return usages // the compiler has read the same file: this can't happen
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok {
+			return true
+		}
+		if st, ok := spec.Type.(*ast.StructType); ok {
+			for _, f := range st.Fields.List {
+				for _, name := range f.Names {
+					usages[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
+				}
+			}
+		}
+		return true
+	})
+	return usages
+}
+
+// addConfigFlags gives a command --config and a flag for each setting.
+func addConfigFlags(flags *pflag.FlagSet) {
+	flags.String("config", "", "the YAML file to read settings from")
+	for _, s := range settings() {
+		switch v := s.value.Interface().(type) {
+		case string:
+			flags.String(s.flag(), v, s.usage)
+		case bool:
+			flags.Bool(s.flag(), v, s.usage)
+		case int:
+			flags.Int(s.flag(), v, s.usage)
+		case float64:
+			flags.Float64(s.flag(), v, s.usage)
+		case time.Duration:
+			flags.Duration(s.flag(), v, s.usage)
+		case []string:
+			flags.StringSlice(s.flag(), v, s.usage)
+		default:
+			panic("config: a setting of a type without a flag: " + s.key)
+		}
+	}
+}
+
+// loadConfig reads the configuration: defaults, then the file, then the environment, then the flags that were given. It does
+// not validate: see Config.validate.
+func loadConfig(flags *pflag.FlagSet, environ []string) (Config, error) {
+	k := koanf.New(".")
+	defaults := map[string]any{}
+	for _, s := range settings() {
+		defaults[s.key] = s.value.Interface()
+	}
+	if err := k.Load(confmap.Provider(defaults, "."), nil); err != nil {
+		return Config{}, fmt.Errorf("reading the defaults: %w", err)
+	}
+	path, err := flags.GetString("config")
+	if err != nil {
+		return Config{}, fmt.Errorf("reading --config: %w", err)
+	}
+	if path != "" {
+		if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
+			return Config{}, fmt.Errorf("reading the configuration file %s: %w", path, err)
+		}
+	}
+	fromEnv, err := environmentSettings(environ)
+	if err != nil {
+		return Config{}, err
+	}
+	given := map[string]any{}
+	for _, s := range settings() {
+		if f := flags.Lookup(s.flag()); f != nil && f.Changed {
+			if list, ok := f.Value.(pflag.SliceValue); ok {
+				given[s.key] = list.GetSlice()
+			} else {
+				given[s.key] = f.Value.String()
+			}
+		}
+	}
+	for _, layer := range []map[string]any{fromEnv, given} {
+		if err := k.Load(confmap.Provider(layer, "."), nil); err != nil {
+			return Config{}, fmt.Errorf("reading settings: %w", err)
+		}
+	}
+	var config Config
+	err = k.UnmarshalWithConf("", &config, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
+		Result:           &config,
+		TagName:          "koanf",
+		WeaklyTypedInput: true,
+		ErrorUnused:      true,
+		DecodeHook:       mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), splitList),
+	}})
+	if err != nil {
+		return Config{}, fmt.Errorf("reading settings: %w", err)
+	}
+	return config, nil
+}
+
+// splitList reads a list given as one comma-separated string; the empty string is the empty list.
+func splitList(from, to reflect.Type, value any) (any, error) {
+	text, ok := value.(string)
+	if !ok || to.Kind() != reflect.Slice {
+		return value, nil
+	}
+	list := []string{}
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list, nil
+}
+
+// environmentSettings reads the variables with our prefix. One that is no setting's is refused, so that a typing error does
+// not go unseen.
+func environmentSettings(environ []string) (map[string]any, error) {
+	byName := map[string]string{}
+	for _, s := range settings() {
+		byName[s.env()] = s.key
+	}
+	values := map[string]any{}
+	var unknown []error
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		if !strings.HasPrefix(name, envPrefix) || slices.Contains(otherVariables, name) {
+			continue
+		}
+		key, ok := byName[name]
+		if !ok {
+			unknown = append(unknown, fmt.Errorf("the environment variable %s is no setting's: `disclosured config --list` shows them all", name))
+			continue
+		}
+		values[key] = value
+	}
+	return values, errors.Join(unknown...)
+}
+
+// otherVariables have our prefix and are not settings of the service: they belong to the tests and the demo.
+var otherVariables = []string{"DISCLOSURED_POSTGRES_BIN", "DISCLOSURED_TEST_DATABASE_URL", "DISCLOSURED_SOAK"}
+
+// render prints the configuration as the YAML file that would give it.
+func (c Config) render() string {
+	var b strings.Builder
+	config := reflect.ValueOf(c)
+	for i := range config.NumField() {
+		group := config.Field(i)
+		fmt.Fprintf(&b, "%s:\n", config.Type().Field(i).Tag.Get("koanf"))
+		for j := range group.NumField() {
+			fmt.Fprintf(&b, "  %s: %s\n", group.Type().Field(j).Tag.Get("koanf"), yamlScalar(group.Field(j).Interface()))
+		}
+	}
+	return b.String()
+}
+
+func yamlScalar(v any) string {
+	switch v := v.(type) {
+	case string:
+		return strconv.Quote(v)
+	case time.Duration:
+		return v.String()
+	case []string:
+		quoted := make([]string, len(v))
+		for i, s := range v {
+			quoted[i] = strconv.Quote(s)
+		}
+		return "[" + strings.Join(quoted, ", ") + "]"
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+// configurationManual is docs/configuration.md: every setting, its names, its default and its meaning.
+func configurationManual() string {
+	var b strings.Builder
+	b.WriteString("# Configuration\n\n" +
+		"A setting can be given, from the strongest to the weakest, as a flag, as an environment variable, or in the YAML file that\n" +
+		"`--config` names. Lists are comma-separated in flags and variables. A key that does not exist is refused. Secrets are never\n" +
+		"settings: settings name the files that hold them. `disclosured config` prints what is in effect and checks it.\n\n" +
+		"This page is made from the comments in `cmd/disclosured/config.go`.\n\n" +
+		"| setting | flag | variable | default | meaning |\n|---|---|---|---|---|\n")
+	for _, s := range settings() {
+		fmt.Fprintf(&b, "| `%s` | `--%s` | `%s` | `%s` | %s |\n", s.key, s.flag(), s.env(), yamlScalar(s.value.Interface()), s.usage)
+	}
+	return b.String()
+}
+
+// readSecretFile reads a file that holds one secret, without the white space around it.
+func readSecretFile(setting, path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", setting, err)
+	}
+	secret := strings.TrimSpace(string(content))
+	if secret == "" {
+		return "", fmt.Errorf("%s: the file %s is empty", setting, path)
+	}
+	return secret, nil
+}

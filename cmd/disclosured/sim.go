@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/disclosured/disclosured/internal/devnet"
+	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
+	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
+)
+
+func newSimCommand() *cobra.Command {
+	var (
+		listen        string
+		synchronizers int
+		latency       time.Duration
+		empty         bool
+		thresholds    []int64
+	)
+	cmd := &cobra.Command{
+		Use:   "sim",
+		Short: "Serve a simulated participant over the real Ledger API",
+		Long: "Serve a simulated Canton participant over the real gRPC Ledger API v2, in memory, until it is interrupted. Unless --empty is given it is filled\n" +
+			"with a small Wormhole: the anchors and an app with a replay trie for each threshold. Prints the settings with which `disclosured serve` follows it.\n" +
+			"The ledger is simulated: its rules are held to recordings of a real participant, and it is for development and tests only.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkListen(listen, false); err != nil {
+				return configError{fmt.Errorf("--listen: a simulated participant lets everyone do everything and stays on this host: %w", err)}
+			}
+			sim := ledgersim.New(ledgersim.Options{Synchronizers: synchronizers, CommitLatency: latency})
+			address, err := sim.StartOn(listen)
+			if err != nil {
+				return configError{fmt.Errorf("--listen: %w", err)}
+			}
+			defer sim.Stop()
+			out := cmd.OutOrStdout()
+			fmt.Fprintf(out, "# a simulated participant, %s, at %s\n", sim.ParticipantID(), address)
+			if !empty {
+				world, err := makeWorld(cmd.Context(), address, thresholds)
+				if err != nil {
+					return err
+				}
+				config := followWorld(address, world)
+				fmt.Fprintf(out, "# its settings for `disclosured serve --config`:\nparticipant:\n  address: %q\n  plaintext: true\n  read_as: [%q]\nanchors:\n  operators: [%q]\n  guardian_governance: %q\n",
+					config.Participant.Address, world.Operator, world.Operator, world.GuardianGovernance)
+				for _, app := range world.Apps {
+					fmt.Fprintf(out, "# app: consumer %s, split threshold %d, root %s\n", app.Consumer, app.Threshold, app.Root)
+				}
+			}
+			<-cmd.Context().Done()
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&listen, "listen", "127.0.0.1:6865", "where to serve the Ledger API")
+	flags.IntVar(&synchronizers, "synchronizers", 1, "how many synchronizers the participant is connected to")
+	flags.DurationVar(&latency, "commit-latency", 0, "how long a submission takes from locking its inputs to its commit")
+	flags.BoolVar(&empty, "empty", false, "begin with an empty ledger")
+	flags.Int64SliceVar(&thresholds, "thresholds", []int64{4, 16, 128}, "an app for each, with a replay trie that splits at it")
+	return cmd
+}
+
+// makeWorld makes a devnet on the participant at the address.
+func makeWorld(ctx context.Context, address string, thresholds []int64) (*devnet.World, error) {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the simulated participant: %w", err)
+	}
+	defer conn.Close()
+	return devnet.Make(ctx, submit.New(conn, "devnet"), devnet.Options{Thresholds: thresholds})
+}
+
+// followWorld is the configuration of a service that follows the devnet at the address.
+func followWorld(address string, world *devnet.World) Config {
+	config := defaultConfig()
+	config.Participant.Address, config.Participant.Plaintext = address, true
+	config.Participant.ReadAs = []string{world.Operator}
+	config.Anchors = AnchorsConfig{Operators: []string{world.Operator}, GuardianGovernance: world.GuardianGovernance}
+	return config
+}
