@@ -14,7 +14,7 @@ CREATE TABLE disclosured.lease (
 -- A unique index over role and epoch makes a change of epoch a change of key: a writer's FOR KEY SHARE lock on
 -- its lease row then holds off a new holder, and lets its own renewals pass.
 CREATE UNIQUE INDEX lease_role_epoch ON disclosured.lease (role, epoch);
-INSERT INTO disclosured.lease (role, epoch, holder, expires_at) VALUES ('writer', 0, '', '-infinity');
+INSERT INTO disclosured.lease (role, epoch, holder, expires_at) VALUES ('writer', 0, '', 'epoch');
 COMMENT ON TABLE disclosured.lease IS 'Who may write: one row per role, of which there is one, ''writer''. A lease is held until expires_at by this database''s clock; its epoch fences the commits of everyone who held it before.';
 COMMENT ON COLUMN disclosured.lease.role IS 'What is leased: writer.';
 COMMENT ON COLUMN disclosured.lease.epoch IS 'Grows by one with each change of holder. A commit carries the epoch of its writer and has no effect once it is not this one.';

@@ -31,6 +31,9 @@ type Config struct {
 	Migrate bool
 	// Logger gets what happens in the background; nil is slog.Default().
 	Logger *slog.Logger
+
+	// noSweeper leaves sweeping to the test.
+	noSweeper bool
 }
 
 const (

@@ -98,15 +98,23 @@ func (s *Store) AcquireLease(ctx context.Context, opts LeaseOptions) (*Lease, er
 	}
 }
 
-// takeLease raises the epoch, if the lease is free, expired, or ours from a former life.
+// takeLease raises the epoch, if the lease is free, expired, or ours from a former life; else it fails with a *HeldError.
 func (s *Store) takeLease(ctx context.Context, opts LeaseOptions) (epoch int64, err error) {
 	err = s.write(ctx, "taking the writer's lease", func(ctx context.Context, tx pgx.Tx) error {
-		err := tx.QueryRow(ctx, `UPDATE disclosured.lease SET epoch = epoch + 1, holder = $1, expires_at = `+s.clock+` + $2::bigint * interval '1 microsecond'
-			WHERE role = 'writer' AND (holder IN ('', $1) OR expires_at <= `+s.clock+`) RETURNING epoch`,
-			opts.Holder, opts.TTL.Microseconds()).Scan(&epoch)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return s.whoHolds(ctx, tx)
+		// Asking must not disturb the holder: this lock lets its transactions pass, and only keeps the row as it was read.
+		var holder string
+		var micros int64
+		err := tx.QueryRow(ctx, `SELECT holder, (extract(epoch FROM expires_at - `+s.clock+`) * 1000000)::bigint FROM disclosured.lease WHERE role = 'writer' FOR NO KEY UPDATE`).Scan(&holder, &micros)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return errors.New("the table disclosured.lease has lost its row 'writer'; migrate down and up, or restore the database")
+		case err != nil:
+			return err
+		case holder != "" && holder != opts.Holder && micros > 0:
+			return &HeldError{Holder: holder, For: time.Duration(micros) * time.Microsecond}
 		}
+		err = tx.QueryRow(ctx, `UPDATE disclosured.lease SET epoch = epoch + 1, holder = $1, expires_at = `+s.clock+` + $2::bigint * interval '1 microsecond'
+			WHERE role = 'writer' RETURNING epoch`, opts.Holder, opts.TTL.Microseconds()).Scan(&epoch)
 		if err != nil {
 			return err
 		}
@@ -114,20 +122,6 @@ func (s *Store) takeLease(ctx context.Context, opts LeaseOptions) (epoch int64, 
 		return err
 	})
 	return epoch, err
-}
-
-// whoHolds is the error for a lease that is not to be had.
-func (s *Store) whoHolds(ctx context.Context, tx pgx.Tx) error {
-	var holder string
-	var micros int64
-	err := tx.QueryRow(ctx, `SELECT holder, GREATEST(0, (extract(epoch FROM expires_at - `+s.clock+`) * 1000000)::bigint) FROM disclosured.lease WHERE role = 'writer'`).Scan(&holder, &micros)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return errors.New("the table disclosured.lease has lost its row 'writer'; migrate down and up, or restore the database")
-	}
-	if err != nil {
-		return err
-	}
-	return &HeldError{Holder: holder, For: time.Duration(micros) * time.Microsecond}
 }
 
 // keepLease starts to renew a lease that was just taken.
@@ -160,7 +154,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	<-l.done
 	l.store.epoch.CompareAndSwap(l.epoch, 0)
 	return l.store.write(ctx, "releasing the writer's lease", func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `UPDATE disclosured.lease SET holder = '', expires_at = '-infinity' WHERE role = 'writer' AND epoch = $1`, l.epoch)
+		_, err := tx.Exec(ctx, `UPDATE disclosured.lease SET holder = '', expires_at = 'epoch' WHERE role = 'writer' AND epoch = $1`, l.epoch)
 		return err
 	})
 }

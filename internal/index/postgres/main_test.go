@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"flag"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,15 @@ import (
 	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "rapid.checks" })
+	if !asked && os.Getenv("DISCLOSURED_SOAK") != "1" {
+		flag.Set("rapid.checks", "20") // each is dozens of transactions
+	}
+	pgtest.Main(m)
+}
 
 // quiet is a logger for tests in which warnings are expected.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))

@@ -74,7 +74,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
-	s.background.Go(s.sweepLoop)
+	if !cfg.noSweeper {
+		s.background.Go(s.sweepLoop)
+	}
 	return s, nil
 }
 
@@ -126,7 +128,7 @@ func (s *Store) write(ctx context.Context, what string, f func(ctx context.Conte
 			return false, nil
 		case errors.Is(err, pgx.ErrTxCommitRollback):
 			return false, err
-		case errors.As(err, &answer) && serialization(answer):
+		case errors.As(err, &answer) && serialization(answer), pgconn.SafeToRetry(err): // undone by the server; never sent
 			return true, err
 		default:
 			return false, fmt.Errorf("%w: %w", errOutcomeUnknown, err)
@@ -200,7 +202,7 @@ func transient(err error) bool {
 // brokenConnection reports whether the error is the connection's own end.
 func brokenConnection(err error) bool {
 	var network *net.OpError
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network)
+	return errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.As(err, &network)
 }
 
 // serialization: the server undid the transaction because of another one.
