@@ -25,8 +25,9 @@ import (
 const (
 	maxMessageBytes    = 512
 	maxMetadataBytes   = 512 // a value
-	maxMetadataTotal   = 2560
+	maxMetadataTotal   = 2048
 	maxViolations      = 8
+	maxFieldText       = 64
 	maxDescriptionText = 160
 )
 
@@ -96,8 +97,9 @@ func (e *Error) metadata() map[string]string {
 			return
 		}
 		value = clip(value, maxMetadataBytes)
-		if total += len(key) + len(value); total <= maxMetadataTotal {
+		if size := len(key) + len(value); total+size <= maxMetadataTotal {
 			bounded[key] = value
+			total += size
 		}
 	}
 	for _, key := range PositionMetadata {
@@ -120,7 +122,7 @@ func (e *Error) GRPCStatus() *status.Status {
 		bad := &errdetails.BadRequest{}
 		for _, v := range e.Violations[:min(len(e.Violations), maxViolations)] {
 			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
-				Field: clip(v.Field, maxDescriptionText), Description: clip(v.Rule, maxDescriptionText), Reason: string(InvalidField),
+				Field: clip(v.Field, maxFieldText), Description: clip(v.Rule, maxDescriptionText), Reason: string(InvalidField),
 			})
 		}
 		details = append(details, bad)

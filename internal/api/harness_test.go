@@ -58,6 +58,8 @@ type world struct {
 	metrics *telemetry.Metrics
 	logs    *syncBuffer
 	opsURL  string
+	// stop stops the server and waits for it; it can be called again.
+	stop func()
 
 	mu     sync.Mutex
 	status api.Status
@@ -109,13 +111,32 @@ func (w *world) start() {
 	w.opsURL = "http://" + ops.Addr().String()
 	w.conn = w.dial(insecure.NewCredentials())
 	w.client = disclosurev1.NewDisclosureServiceClient(w.conn)
-	t.Cleanup(func() {
-		w.conn.Close()
+	w.stop = sync.OnceFunc(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("serving ended with %v", err)
 		}
 	})
+	t.Cleanup(func() {
+		w.conn.Close()
+		w.stop()
+	})
+}
+
+// eventually waits until something is so that another goroutine brings about without telling.
+func (w *world) eventually(what string, so func() bool) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !so() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			w.t.Fatalf("no %s within 10 s", what)
+		}
+	}
 }
 
 func listen(t *testing.T) net.Listener {

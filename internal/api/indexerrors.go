@@ -31,7 +31,9 @@ func fromIndex(err error) *Error {
 		e := failure(AmbiguousScope, fmt.Sprintf("the scope selector matches %d tries", len(ambiguous.Choices)))
 		e.with("choices", strconv.Itoa(len(ambiguous.Choices)))
 		for i, choice := range ambiguous.Choices[:min(len(ambiguous.Choices), maxListed)] {
-			e.with(fmt.Sprintf("choice_%d", i), choiceText(choice))
+			if text := choiceText(choice); len(text) <= maxMetadataBytes { // half a JSON text is none
+				e.with(fmt.Sprintf("choice_%d", i), text)
+			}
 		}
 		return e
 	case errors.As(err, &gap):

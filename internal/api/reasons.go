@@ -95,7 +95,7 @@ var Reasons = []Row{
 		nil},
 	{AmbiguousScope, codes.FailedPrecondition, 409, RetryNever, 0,
 		"The selector matches several tries, which are never mixed.",
-		"Name the fields in which the choices differ. choice_N are the matches as JSON, at most eight; choices is their whole number.",
+		"Name the fields in which the choices differ. choice_N are matches as JSON, at most eight and as far as they fit; choices is their whole number.",
 		[]string{"choices", "choice_N"}},
 	{Gap, codes.FailedPrecondition, 409, RetryAfterRefresh, 0,
 		"No active node covers the digest: nothing under the prefix can be redeemed.",
