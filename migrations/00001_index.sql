@@ -27,6 +27,7 @@ CREATE TABLE disclosured.generation (
     epoch          bigint      NOT NULL,
     participant_id text        COLLATE "C" NOT NULL,
     seed_offset    bigint      NOT NULL,
+    filter         text        COLLATE "C" NOT NULL,
     reason         text        COLLATE "C" NOT NULL,
     started_at     timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (generation)
@@ -37,6 +38,7 @@ COMMENT ON COLUMN disclosured.generation.state IS 'building: being written besid
 COMMENT ON COLUMN disclosured.generation.epoch IS 'The lease''s epoch of the writer that began it.';
 COMMENT ON COLUMN disclosured.generation.participant_id IS 'The participant whose snapshot it is built from.';
 COMMENT ON COLUMN disclosured.generation.seed_offset IS 'The ledger offset of that snapshot.';
+COMMENT ON COLUMN disclosured.generation.filter IS 'What was asked of the participant: a name for its parties and templates, opaque.';
 COMMENT ON COLUMN disclosured.generation.reason IS 'Why the index was built anew.';
 COMMENT ON COLUMN disclosured.generation.started_at IS 'When the building began.';
 
@@ -47,6 +49,7 @@ CREATE TABLE disclosured.cursor (
     update_offset  bigint      NOT NULL,
     update_id      text        COLLATE "C" NOT NULL,
     record_time    timestamptz,
+    filter         text        COLLATE "C" NOT NULL,
     generation     bigint      NOT NULL REFERENCES disclosured.generation (generation),
     epoch          bigint      NOT NULL,
     commit_seq     bigint      NOT NULL,
@@ -65,6 +68,7 @@ COMMENT ON COLUMN disclosured.cursor.ledger_offset IS 'The ledger offset up to w
 COMMENT ON COLUMN disclosured.cursor.update_offset IS 'Offset of the last update that was applied; 0 where none was.';
 COMMENT ON COLUMN disclosured.cursor.update_id IS 'Id of that update; empty where there is none.';
 COMMENT ON COLUMN disclosured.cursor.record_time IS 'Record time of that update.';
+COMMENT ON COLUMN disclosured.cursor.filter IS 'What was asked of the participant in the present generation, as in the table generation.';
 COMMENT ON COLUMN disclosured.cursor.generation IS 'The present generation.';
 COMMENT ON COLUMN disclosured.cursor.epoch IS 'Epoch of the writer that may move this row.';
 COMMENT ON COLUMN disclosured.cursor.commit_seq IS 'Number of commits so far. Each row carries the number of the commit that wrote it; a seed''s rows carry 0.';
@@ -318,7 +322,7 @@ COMMENT ON COLUMN disclosured.ended.ledger_offset IS 'and at or before this one;
 COMMENT ON COLUMN disclosured.ended.update_id IS 'Id of the update that ended it; empty where unknown.';
 COMMENT ON COLUMN disclosured.ended.record_time IS 'Record time of that update.';
 COMMENT ON COLUMN disclosured.ended.since IS 'Record time of the contract''s last activation; null where unknown.';
-COMMENT ON COLUMN disclosured.ended.successors IS 'Contract ids in its place: one where superseded, 16 in the order of their nibbles where split.';
+COMMENT ON COLUMN disclosured.ended.successors IS 'Contract ids in its place: one where superseded, 16 or more in the order of their prefixes where split.';
 COMMENT ON COLUMN disclosured.ended.scope_id IS 'Scope, for replay nodes.';
 COMMENT ON COLUMN disclosured.ended.prefix IS 'Prefix in lowercase hex, for replay nodes.';
 

@@ -139,6 +139,10 @@ func contractTable(name string, generation, commitSeq int64, entries []*index.En
 	return t, nil
 }
 
+// deleteContracts deletes contracts of a generation by their keys.
+const deleteContracts = `DELETE FROM disclosured.contract c USING unnest($2::text[], $3::text[]) AS k (contract_id, synchronizer_id)
+	WHERE c.generation = $1::bigint AND c.contract_id = k.contract_id AND c.synchronizer_id = k.synchronizer_id`
+
 // queueRemovals deletes the rows of the keys that go and of those that are put anew, and notes the former for followers.
 func queueRemovals(batch *pgx.Batch, w written, d index.Delta) {
 	var contractIDs, synchronizers []string
@@ -156,8 +160,7 @@ func queueRemovals(batch *pgx.Batch, w written, d index.Delta) {
 		add(e.Key())
 	}
 	if len(contractIDs) > 0 {
-		batch.Queue(`DELETE FROM disclosured.contract c USING unnest($2::text[], $3::text[]) AS k (contract_id, synchronizer_id)
-			WHERE c.generation = $1 AND c.contract_id = k.contract_id AND c.synchronizer_id = k.synchronizer_id`, w.generation, contractIDs, synchronizers)
+		batch.Queue(deleteContracts, w.generation, contractIDs, synchronizers)
 	}
 }
 

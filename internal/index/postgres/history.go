@@ -17,7 +17,7 @@ import (
 // Every query of history takes the number of the present history from the cursor in the same statement, so that it can't read one history
 // half and another half.
 
-// Consumed is the latest update that put the digest into the scope's trie at or before the offset; see index.History.
+// Consumed is the first update that put the digest into the scope's trie at or before the offset; see index.History.
 func (s *Store) Consumed(ctx context.Context, scope index.Scope, digest wormhole.Digest, atOrBefore int64) (c index.Consume, ok bool, err error) {
 	c = index.Consume{Scope: scope, Digest: digest}
 	ok, err = s.one(ctx, "looking up a consume", func(ctx context.Context, conn *pgxpool.Conn) error {
@@ -25,7 +25,7 @@ func (s *Store) Consumed(ctx context.Context, scope index.Scope, digest wormhole
 		err := conn.QueryRow(ctx, `SELECT h.ledger_offset, h.update_id, h.record_time FROM disclosured.cursor p
 			JOIN disclosured.scope s ON s.key = $1::bytea
 			JOIN disclosured.consume h ON h.history = p.history AND h.scope_id = s.id AND h.digest = $2::bytea AND h.ledger_offset <= $3::bigint
-			ORDER BY h.ledger_offset DESC LIMIT 1`, scopeKey(scope), digest[:], atOrBefore).Scan(&c.Offset, &c.UpdateID, &recordTime)
+			ORDER BY h.ledger_offset LIMIT 1`, scopeKey(scope), digest[:], atOrBefore).Scan(&c.Offset, &c.UpdateID, &recordTime)
 		c.RecordTime = timeOf(recordTime)
 		return err
 	})
@@ -79,8 +79,8 @@ func (s *Store) NodeLives(ctx context.Context, scope index.Scope, prefix wormhol
 		// "g" is the first text after all hex digits: the prefixes at or below p are those in [p, p || "g").
 		rows, err := conn.Query(ctx, `SELECT e.contract_id, e.prefix, e.since, e.record_time FROM disclosured.cursor p
 			JOIN disclosured.scope s ON s.key = $1::bytea
-			JOIN disclosured.ended e ON e.history = p.history AND e.scope_id = s.id AND e.prefix >= $2 AND e.prefix < $3 AND e.ledger_offset <= $4::bigint
-			ORDER BY e.ledger_offset DESC, e.contract_id LIMIT $5::bigint`, scopeKey(scope), prefix.String(), prefix.String()+"g", atOrBefore, limit)
+			JOIN disclosured.ended e ON e.history = p.history AND e.scope_id = s.id AND e.prefix >= $2 AND e.prefix < $3 AND e.ledger_offset <= $4::bigint AND e.how <> 5
+			ORDER BY e.ledger_offset DESC, e.contract_id LIMIT $5::bigint`, scopeKey(scope), prefix.String(), prefix.String()+"g", atOrBefore, max(0, limit))
 		if err != nil {
 			return err
 		}

@@ -99,7 +99,8 @@ func loadMissing(ctx context.Context, tx pgx.Tx, generation int64, scopes map[in
 }
 
 // Covering are the active and in-flight nodes of the present generation whose prefix covers the digest, of any class, in the order
-// of their prefixes: what the index's view answers from memory. It reads one committed state.
+// of their prefixes and contract ids: what the index's view answers from memory. Of a contract that is on two synchronizers it is the
+// entry that counts. It reads one committed state.
 func (s *Store) Covering(ctx context.Context, scope index.Scope, digest wormhole.Digest) ([]*index.Entry, error) {
 	var found []*index.Entry
 	only := func(int64) (index.Scope, bool) { return scope, true }
@@ -110,11 +111,27 @@ func (s *Store) Covering(ctx context.Context, scope index.Scope, digest wormhole
 			return err
 		}
 		return eachContract(rows, only, func(e *index.Entry) error {
-			found = append(found, e)
+			switch last := len(found) - 1; {
+			case last < 0 || found[last].ContractID != e.ContractID:
+				found = append(found, e)
+			case counts(e, found[last]):
+				found[last] = e
+			}
 			return nil
 		})
 	})
 	return found, err
+}
+
+// counts reports whether a counts before b, another entry of the same contract: by the rule of the index's view.
+func counts(a, b *index.Entry) bool {
+	if a.ReassignmentCounter != b.ReassignmentCounter {
+		return a.ReassignmentCounter > b.ReassignmentCounter
+	}
+	if a.InFlight != b.InFlight {
+		return b.InFlight
+	}
+	return a.SynchronizerID < b.SynchronizerID
 }
 
 // coveringQuery compares with every prefix of the digest up to the scope's greatest depth. The greatest prefix at or before the digest would be

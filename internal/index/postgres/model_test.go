@@ -99,7 +99,9 @@ func (m *mirror) drawDelta(t *rapid.T) index.Delta {
 	for range rapid.IntRange(0, 3).Draw(t, "updates") {
 		d.To.Offset += int64(rapid.IntRange(1, 3).Draw(t, "gap"))
 		o := d.To.Offset
+		filter := d.To.Filter
 		d.To = position(o)
+		d.To.Filter = filter
 		d.Updates = append(d.Updates, index.UpdateRef{Offset: o, UpdateID: d.To.UpdateID, RecordTime: at(o)})
 		for range rapid.IntRange(0, 2).Draw(t, "consumes") {
 			d.Consumes = append(d.Consumes, index.Consume{Scope: drawScope(t), Digest: drawDigest(t), Offset: o, UpdateID: d.To.UpdateID, RecordTime: at(o)})
@@ -110,7 +112,7 @@ func (m *mirror) drawDelta(t *rapid.T) index.Delta {
 		old := m.entries[k]
 		e := index.Ended{ContractID: k.ContractID, How: index.How(rapid.IntRange(1, 4).Draw(t, "how")), AfterOffset: d.To.Offset - 1, Offset: d.To.Offset, UpdateID: "u", RecordTime: at(d.To.Offset), Since: old.RecordTime}
 		if n, ok := old.Payload.(*wormhole.ReplayNode); ok {
-			scope := scopeOf(old, n)
+			scope := index.ScopeOf(old.PackageName, n)
 			e.Scope, e.Prefix, e.Successors = &scope, n.Prefix, []string{id("successor"), id("another")}[:rapid.IntRange(0, 2).Draw(t, "successors")]
 		}
 		d.Ended = append(d.Ended, e)
@@ -125,7 +127,7 @@ func (m *mirror) drawDelta(t *rapid.T) index.Delta {
 	for range rapid.SampledFrom([]int{0, 1, 1, 2, 17}).Draw(t, "creates") {
 		e := m.drawNode(t, d.To.Offset)
 		d.Put = append(d.Put, e)
-		d.Scopes = append(d.Scopes, scopeOf(e, e.Payload.(*wormhole.ReplayNode)))
+		d.Scopes = append(d.Scopes, index.ScopeOf(e.PackageName, e.Payload.(*wormhole.ReplayNode)))
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "missing") {
 		x := index.ScopedDigest{Scope: drawScope(t), Digest: drawDigest(t)}
@@ -189,7 +191,7 @@ func (m *mirror) checkQueries(ctx context.Context, t *rapid.T, s *Store) {
 
 	var covering []*index.Entry
 	for _, e := range m.entries {
-		if n, ok := e.Payload.(*wormhole.ReplayNode); ok && scopeOf(e, n) == scope && n.Prefix.Covers(d) {
+		if n, ok := e.Payload.(*wormhole.ReplayNode); ok && index.ScopeOf(e.PackageName, n) == scope && n.Prefix.Covers(d) {
 			covering = append(covering, e)
 		}
 	}
@@ -203,7 +205,7 @@ func (m *mirror) checkQueries(ctx context.Context, t *rapid.T, s *Store) {
 
 	var consume index.Consume
 	for _, c := range m.consumes {
-		if c.Scope == scope && c.Digest == d && c.Offset <= limit {
+		if c.Scope == scope && c.Digest == d && c.Offset <= limit && consume.Offset == 0 {
 			consume = c
 		}
 	}
@@ -276,7 +278,9 @@ func TestAgainstModel(t *testing.T) {
 			for range rapid.IntRange(0, 12).Draw(rt, "entries") {
 				entries = append(entries, m.drawNode(rt, start.Offset))
 			}
-			end := index.SeedEnd{Position: ledger.Position{ParticipantID: participant, Offset: start.Offset}}
+			entries = append(entries, entries[:min(2, len(entries))]...) // one that is added again replaces itself
+			start.Filter = rapid.SampledFrom([]string{"", "one", "another"}).Draw(rt, "filter")
+			end := index.SeedEnd{Position: ledger.Position{ParticipantID: participant, Offset: start.Offset, Filter: start.Filter}}
 			if rapid.Bool().Draw(rt, "ghost") {
 				end.Ghosts = []*index.Entry{m.drawNode(rt, start.Offset)}
 				end.Missing = []index.ScopedDigest{{Scope: drawScope(rt), Digest: drawDigest(rt)}}

@@ -40,7 +40,7 @@ func contractRow(generation, commitSeq int64, e *index.Entry, ids scopeIDs) ([]a
 	if consumed == nil {
 		consumed = []byte{}
 	}
-	return append(row, kindReplayNode, ids[scopeOf(e, node)].id, node.Prefix.String(), node.SplitThreshold, int32(node.Consumed.Len()), consumed, nil), nil
+	return append(row, kindReplayNode, ids[index.ScopeOf(e.PackageName, node)].id, node.Prefix.String(), node.SplitThreshold, int32(node.Consumed.Len()), consumed, nil), nil
 }
 
 // selectContract lists the columns in the order of contractScan, of a table called c.

@@ -58,14 +58,9 @@ func (w scopeWant) add(scope index.Scope, depth int) {
 func (w scopeWant) addEntries(entries []*index.Entry) {
 	for _, e := range entries {
 		if node, ok := e.Payload.(*wormhole.ReplayNode); ok {
-			w.add(scopeOf(e, node), node.Prefix.Len())
+			w.add(index.ScopeOf(e.PackageName, node), node.Prefix.Len())
 		}
 	}
-}
-
-// scopeOf is the trie that a node belongs to.
-func scopeOf(e *index.Entry, node *wormhole.ReplayNode) index.Scope {
-	return index.Scope{PackageName: e.PackageName, Operator: node.Operator, Consumer: node.Consumer, Namespace: node.Namespace}
 }
 
 // resolve gives each wanted scope its number, in the transaction: known ones from the cache, new or deeper ones from the table.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -46,8 +47,8 @@ func (s *Store) BeginSeed(ctx context.Context, start ledger.SeedStart) (index.St
 		if _, err := tx.Exec(ctx, `UPDATE disclosured.generation SET state = 'retired' WHERE state = 'building'`); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, `INSERT INTO disclosured.generation (state, epoch, participant_id, seed_offset, reason) VALUES ('building', $1, $2, $3, $4) RETURNING generation`,
-			epoch, start.ParticipantID, start.Offset, string(start.Reason)).Scan(&g.generation)
+		return tx.QueryRow(ctx, `INSERT INTO disclosured.generation (state, epoch, participant_id, seed_offset, filter, reason) VALUES ('building', $1, $2, $3, $4, $5) RETURNING generation`,
+			epoch, start.ParticipantID, start.Offset, start.Filter, string(start.Reason)).Scan(&g.generation)
 	})
 	if err != nil {
 		return nil, err
@@ -107,6 +108,7 @@ func (g *seed) Add(ctx context.Context, entries []*index.Entry) error {
 }
 
 func (g *seed) addChunk(ctx context.Context, entries []*index.Entry) error {
+	entries = lastOfKey(entries)
 	want := scopeWant{}
 	want.addEntries(entries)
 	var learned scopeIDs
@@ -120,12 +122,42 @@ func (g *seed) addChunk(ctx context.Context, entries []*index.Entry) error {
 		if err != nil {
 			return err
 		}
+		if err := deleteKeys(ctx, tx, g.generation, entries); err != nil {
+			return err
+		}
 		return t.copyAll(ctx, tx)
 	})
 	if err == nil {
 		g.store.scopes.learn(learned)
 	}
 	return err
+}
+
+// lastOfKey are the entries without those that a later one replaces.
+func lastOfKey(entries []*index.Entry) []*index.Entry {
+	seen := make(map[index.Key]bool, len(entries))
+	kept := make([]*index.Entry, 0, len(entries))
+	for _, e := range slices.Backward(entries) {
+		if !seen[e.Key()] {
+			seen[e.Key()] = true
+			kept = append(kept, e)
+		}
+	}
+	slices.Reverse(kept)
+	return kept
+}
+
+// deleteKeys deletes what a seed wrote before under the entries' keys.
+func deleteKeys(ctx context.Context, tx pgx.Tx, generation int64, entries []*index.Entry) error {
+	contractIDs, synchronizers := make([]string, len(entries)), make([]string, len(entries))
+	for i, e := range entries {
+		contractIDs[i], synchronizers[i] = e.ContractID, e.SynchronizerID
+	}
+	_, err := tx.Exec(ctx, deleteContracts, generation, contractIDs, synchronizers)
+	if err != nil {
+		return fmt.Errorf("replacing contracts: %w", err)
+	}
+	return nil
 }
 
 // Ended tells which of the contracts are known to have ended, in a history that still holds; see index.StoreSeed.
@@ -187,16 +219,16 @@ func (g *seed) moveCursor(ctx context.Context, tx pgx.Tx, pos ledger.Position) (
 	if _, err := tx.Exec(ctx, `UPDATE disclosured.generation SET state = CASE generation WHEN $1 THEN 'present' ELSE 'retired' END WHERE state = 'present' OR generation = $1`, g.generation); err != nil {
 		return w, err
 	}
-	err := tx.QueryRow(ctx, `INSERT INTO disclosured.cursor AS c (participant_id, ledger_offset, update_offset, update_id, record_time, generation, epoch, commit_seq,
+	err := tx.QueryRow(ctx, `INSERT INTO disclosured.cursor AS c (participant_id, ledger_offset, update_offset, update_id, record_time, filter, generation, epoch, commit_seq,
 			changes_since, history, history_since, seed_reason, seeded_at, committed_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, 1, 1, $6, $2, $8, clock_timestamp(), clock_timestamp())
+		VALUES ($1, $2, $3, $4, $5, $10, $6, $7, 1, 1, $6, $2, $8, clock_timestamp(), clock_timestamp())
 		ON CONFLICT (singleton) DO UPDATE SET participant_id = EXCLUDED.participant_id, ledger_offset = EXCLUDED.ledger_offset, update_offset = EXCLUDED.update_offset,
-			update_id = EXCLUDED.update_id, record_time = EXCLUDED.record_time, generation = EXCLUDED.generation, epoch = EXCLUDED.epoch,
+			update_id = EXCLUDED.update_id, record_time = EXCLUDED.record_time, filter = EXCLUDED.filter, generation = EXCLUDED.generation, epoch = EXCLUDED.epoch,
 			commit_seq = c.commit_seq + 1, changes_since = c.commit_seq + 1, history = CASE WHEN $9::boolean THEN c.history ELSE EXCLUDED.history END,
 			history_since = EXCLUDED.history_since, seed_reason = EXCLUDED.seed_reason, seeded_at = EXCLUDED.seeded_at, committed_at = EXCLUDED.committed_at
 		WHERE c.epoch = EXCLUDED.epoch
 		RETURNING history, commit_seq`,
-		pos.ParticipantID, pos.Offset, pos.UpdateOffset, pos.UpdateID, timeColumn(pos.RecordTime), g.generation, g.epoch, string(g.start.Reason), g.start.Reason.SameHistory()).
+		pos.ParticipantID, pos.Offset, pos.UpdateOffset, pos.UpdateID, timeColumn(pos.RecordTime), g.generation, g.epoch, string(g.start.Reason), g.start.Reason.SameHistory(), pos.Filter).
 		Scan(&w.history, &w.commitSeq)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return w, fmt.Errorf("the cursor is of another epoch: %w", ledger.ErrLostLease)
