@@ -53,7 +53,9 @@ type ConnConfig struct {
 
 // Dial makes a connection to a participant. It doesn't wait for it to come up: the first call does, or says why not. The error is
 // a *ConfigError.
-func Dial(cfg ConnConfig) (*grpc.ClientConn, error) {
+func Dial(cfg ConnConfig) (*grpc.ClientConn, error) { return dial(cfg) }
+
+func dial(cfg ConnConfig, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if err := checkTarget(cfg.Target); err != nil {
 		return nil, &ConfigError{Setting: "Target", Err: err}
 	}
@@ -88,7 +90,7 @@ func Dial(cfg ConnConfig) (*grpc.ClientConn, error) {
 			options = append(options, grpc.WithUnaryInterceptor(tellRejected(source)))
 		}
 	}
-	conn, err := grpc.NewClient(cfg.Target, options...)
+	conn, err := grpc.NewClient(cfg.Target, append(options, more...)...)
 	if err != nil {
 		return nil, &ConfigError{Setting: "Target", Err: err}
 	}

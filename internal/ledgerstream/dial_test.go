@@ -15,12 +15,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	ledgerapi "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
 
@@ -254,4 +256,78 @@ func TestDialWithToken(t *testing.T) {
 	if status.Code(err) != codes.Unauthenticated {
 		t.Errorf("without a token: %v", err)
 	}
+}
+
+// E03: a server that allows pings only every five minutes: the client slows down instead of being thrown out again and again.
+func TestKeepaliveSlowsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParticipant()
+		p.add(tx(10, create(cid(1))))
+		r := startOn(t, p, keepalive.EnforcementPolicy{MinTime: 5 * time.Minute})
+		r.await(t, "live", proven(12))
+		<-time.After(time.Hour)
+		settled := r.Status().Reconnects
+		<-time.After(2 * time.Hour)
+		if st := r.Status(); st.Reconnects > settled || settled > 10 || st.State != StateLive {
+			t.Errorf("%d reconnects in an hour, %d in the next two; %s: %s", settled, st.Reconnects-settled, st.State, st.Detail)
+		}
+	})
+}
+
+// What a participant permits (a ping every 10 s, with an open call only) is not overstepped.
+func TestKeepaliveWithinWhatAParticipantPermits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParticipant()
+		p.add(tx(10, create(cid(1))))
+		r := startOn(t, p, keepalive.EnforcementPolicy{MinTime: 10 * time.Second})
+		r.await(t, "live", proven(12))
+		<-time.After(2 * time.Hour)
+		if st := r.Status(); st.Reconnects > 0 {
+			t.Errorf("%d reconnects in two hours: %s", st.Reconnects, st.Detail)
+		}
+	})
+}
+
+// E04: however long a participant was away, its return is noticed soon.
+func TestReturnIsNoticedSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newParticipant()
+		p.add(tx(10, create(cid(1))))
+		r := startOn(t, p, keepalive.EnforcementPolicy{MinTime: 10 * time.Second})
+		r.await(t, "live", proven(12))
+		for _, away := range []time.Duration{20 * time.Second, time.Hour, 24 * time.Hour} {
+			p.vanish()
+			r.await(t, "gone", func(st Status) bool { return st.State == StateReconnecting })
+			<-time.After(away)
+			p.change(func() { p.unreachable = false; p.end++ })
+			back := time.Now()
+			r.await(t, "back", proven(p.end))
+			if took := time.Since(back); took > time.Minute {
+				t.Errorf("away for %s, and noticed after %s", away, took)
+			}
+		}
+	})
+}
+
+// startOn follows a participant with a keepalive policy, over a connection made by Dial.
+func startOn(t *testing.T, p *participant, policy keepalive.EnforcementPolicy) *running {
+	t.Helper()
+	conn, err := dial(ConnConfig{Target: "passthrough:///participant:6865", Plaintext: true}, p.inMemory(t, grpc.KeepaliveEnforcementPolicy(policy)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	sink := &memorySink{}
+	f := New(testConfig(), conn, sink)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = f.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return &running{Follower: f, p: p, sink: sink}
 }

@@ -13,6 +13,10 @@
 //	 who,     index's   which       same participant, same history,
 //	 end      offset    templates   nothing pruned, same filter?
 //
+// A session is one connection's: it ends when the connection breaks, even where gRPC has another one at once, and asks again who is
+// there before it believes a stream, a proof or a snapshot, because behind an address, or a balancer, can be another participant
+// from one call to the next.
+//
 // The index's own offset is the only cursor. It moves when the sink has made a batch durable, and at no other time, so that nothing
 // runs ahead of it; all calls to the sink come from the goroutine of Run.
 //
@@ -91,6 +95,9 @@
 //	three ledger end calls fail in a row            by the last one's error
 //	no message of a bounded stream or snapshot for 60 s  again
 //	the live stream owes for 30 s what a proof brought   again
+//	the connection breaks                           again
+//	another participant answers                     again; the next session finds out
+//	the ledger ends before the index                snapshot (rewound)
 //	offsets that don't ascend                       again
 //	the sink fails                                  again, from where the sink then says it stands
 //	the sink's lease is lost                        Run returns ledger.ErrLostLease

@@ -64,10 +64,24 @@ func (s *session) follow(ctx context.Context) *ending {
 	}
 	lag := tailLag{limit: s.f.cfg.TailLag}
 
+	lost := func() *ending { return ended("connection_lost", "the connection to the participant broke") }
 	for {
+		// What tells that this connection is over comes before anything that came by another.
+		select {
+		case <-s.lost:
+			return lost()
+		default:
+		}
+		if tail.queue.over() {
+			if end := s.apply(ctx, tail, tail.queue.take()); end != nil {
+				return end
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return ended("stopped", "stopped: %w", context.Cause(ctx))
+		case <-s.lost:
+			return lost()
 		case <-s.f.wake:
 			if reason, _ := s.f.mustReseed(); reason == "" {
 				continue // this session's own snapshot was the one that was asked for

@@ -16,6 +16,7 @@ import (
 	ledgerapi "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2"
 	adminapi "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2/admin"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/disclosured/disclosured/internal/ledger"
 )
@@ -34,6 +35,8 @@ type Follower struct {
 	states   ledgerapi.StateServiceClient
 	updates  ledgerapi.UpdateServiceClient
 	parties  adminapi.PartyManagementServiceClient
+	// conn is the connection, where it tells when it breaks; else nil.
+	conn stateful
 
 	// wake cuts a wait short and ends a connection: a reseed was requested.
 	wake chan struct{}
@@ -47,6 +50,12 @@ type Follower struct {
 	reseed ledger.SeedReason
 	// reseeds counts the reasons, so that one that comes while a snapshot is read is not lost with the snapshot's own.
 	reseeds int
+}
+
+// stateful is what a *grpc.ClientConn tells about itself.
+type stateful interface {
+	GetState() connectivity.State
+	WaitForStateChange(ctx context.Context, source connectivity.State) bool
 }
 
 // Option is an optional part of a Follower.
@@ -75,6 +84,7 @@ func New(cfg Config, conn grpc.ClientConnInterface, sink Sink, options ...Option
 		changed:  make(chan struct{}),
 		status:   Status{State: StateConnecting, Since: time.Now()},
 	}
+	f.conn, _ = conn.(stateful)
 	for _, o := range options {
 		o(f)
 	}
@@ -201,16 +211,11 @@ func (f *Follower) setReseed(reason ledger.SeedReason) {
 		return
 	}
 	f.mu.Lock()
-	known := f.reseed == reason
 	if f.reseed == "" || f.reseed.SameHistory() {
 		f.reseed = reason
 	}
 	f.reseeds++
 	f.mu.Unlock()
-	if !known {
-		f.metrics.reseed(reason)
-		f.log.Warn("the index must be built anew", "reason", string(reason))
-	}
 }
 
 // mustReseed returns why a new generation is needed, or "", and the number to give to reseeded.

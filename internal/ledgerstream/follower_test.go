@@ -17,6 +17,8 @@ type running struct {
 	p    *participant
 	sink *memorySink
 	stop func() error
+	// limit bounds await; an hour if 0, which in a bubble passes at once.
+	limit time.Duration
 }
 
 func testConfig() Config { return Config{Parties: []string{operator}} }
@@ -42,10 +44,14 @@ func start(t *testing.T, cfg Config, p *participant, sink *memorySink, options .
 	}}
 }
 
-// await waits, for up to an hour of the bubble's time, until the condition holds.
+// await waits until the condition holds.
 func (r *running) await(t *testing.T, what string, condition func(Status) bool) Status {
 	t.Helper()
-	deadline := time.NewTimer(time.Hour)
+	limit := r.limit
+	if limit == 0 {
+		limit = time.Hour
+	}
+	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	for {
 		changed := r.Changed()

@@ -22,9 +22,10 @@ type Metrics struct {
 	// Seeded is called after each generation that was committed.
 	Seeded func(reason ledger.SeedReason, contracts int, took time.Duration)
 	// Reconnect is called when a connection ends, with the reason: a Ledger API error's reason, or a gRPC code, in lower case,
-	// or one of the follower's own words (eof, stalled, tail_behind, ledger_end, out_of_order, sink, requested, …).
+	// or one of the follower's own words (eof, stalled, connection_lost, another_participant, tail_behind, rewound,
+	// hosting, out_of_order, sink, requested, templates).
 	Reconnect func(reason string)
-	// Reseed is called when the need for a new generation is found.
+	// Reseed is called when a snapshot for a new generation is begun; one that fails is begun again.
 	Reseed func(ledger.SeedReason)
 	// Halt is called each time the follower halts: "undecodable", "oversized" or "unknown_kind".
 	Halt func(reason string)

@@ -76,6 +76,8 @@ func ended(reason, format string, args ...any) *ending {
 var (
 	errStalled = errors.New("no message within the stall timeout")
 	errOrder   = errors.New("the stream is out of order")
+
+	errAnotherParticipant = errors.New("another participant answers")
 )
 
 // classify says what follows from a call's error. It goes by the Ledger API's error id (ErrorInfo's reason); where the
@@ -94,6 +96,9 @@ func classify(call string, err error) *ending {
 		return e
 	case errors.Is(err, errOrder):
 		e.reason = "out_of_order"
+		return e
+	case errors.Is(err, errAnotherParticipant):
+		e.reason = "another_participant"
 		return e
 	case errors.As(err, &undecodable):
 		e.action, e.reason, e.offset = halt, "undecodable", undecodable.Offset

@@ -2,6 +2,7 @@ package ledgerstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -30,9 +31,10 @@ type participant struct {
 	ledgerapi.UnimplementedUpdateServiceServer
 	adminapi.UnimplementedPartyManagementServiceServer
 
-	// onUpdates, onSnapshot, onEnd and onByOffset are called before the default answer; an error of errDefault asks for it. n
-	// counts the calls from 1 (of onUpdates: tails and ranges apart).
+	// The hooks are called before the default answer; where they return errDefault (the others: nil) that is given. n counts their calls
+	// from 1. A tail has no end, a check is an empty range, any other range is a range.
 	onTail     func(n int, r *ledgerapi.GetUpdatesRequest, s ledgerapi.UpdateService_GetUpdatesServer) error
+	onCheck    func(n int, r *ledgerapi.GetUpdatesRequest, s ledgerapi.UpdateService_GetUpdatesServer) error
 	onRange    func(n int, r *ledgerapi.GetUpdatesRequest, s ledgerapi.UpdateService_GetUpdatesServer) error
 	onSnapshot func(n int, r *ledgerapi.GetActiveContractsRequest, s ledgerapi.StateService_GetActiveContractsServer) error
 	onEnd      func(ctx context.Context, n int) error
@@ -48,7 +50,9 @@ type participant struct {
 	lacking []string // qualified names of templates that the package lacks
 	noTail  bool     // tails are silent
 	begins  []int64  // begin offsets of the tails
-	tails   int      // open tails
+
+	unreachable bool
+	conns       []net.Conn
 }
 
 // errDefault asks for the default answer.
@@ -61,8 +65,20 @@ func newParticipant() *participant {
 // serve starts the participant and returns a connection to it; both end with the test.
 func (p *participant) serve(t testing.TB, options ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
+	options = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), p.inMemory(t)}, options...)
+	conn, err := grpc.NewClient("passthrough:///participant", options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// inMemory starts the participant and returns how to dial it.
+func (p *participant) inMemory(t testing.TB, options ...grpc.ServerOption) grpc.DialOption {
+	t.Helper()
 	listener := bufconn.Listen(1 << 20)
-	server := grpc.NewServer()
+	server := grpc.NewServer(options...)
 	ledgerapi.RegisterVersionServiceServer(server, p)
 	ledgerapi.RegisterStateServiceServer(server, p)
 	ledgerapi.RegisterUpdateServiceServer(server, p)
@@ -72,20 +88,36 @@ func (p *participant) serve(t testing.TB, options ...grpc.DialOption) *grpc.Clie
 		defer close(done)
 		_ = server.Serve(listener)
 	}()
-	options = append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
-	}, options...)
-	conn, err := grpc.NewClient("passthrough:///participant", options...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		_ = conn.Close()
 		server.Stop()
 		<-done
 	})
-	return conn
+	return grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		p.mu.Lock()
+		unreachable := p.unreachable
+		p.mu.Unlock()
+		if unreachable {
+			return nil, errors.New("connection refused")
+		}
+		conn, err := listener.DialContext(ctx)
+		if err == nil {
+			p.mu.Lock()
+			p.conns = append(p.conns, conn)
+			p.mu.Unlock()
+		}
+		return conn, err
+	})
+}
+
+// vanish cuts all connections and refuses new ones.
+func (p *participant) vanish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unreachable = true
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
 }
 
 func (p *participant) count(what string) int {
@@ -272,7 +304,7 @@ func (p *participant) GetUpdates(r *ledgerapi.GetUpdatesRequest, s ledgerapi.Upd
 	kind, hook := "tail", get(p, &p.onTail)
 	switch {
 	case r.EndInclusive != nil && r.GetEndInclusive() == r.BeginExclusive:
-		kind, hook = "check", nil
+		kind, hook = "check", get(p, &p.onCheck)
 	case r.EndInclusive != nil:
 		kind, hook = "range", get(p, &p.onRange)
 	}

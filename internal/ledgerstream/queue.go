@@ -68,6 +68,13 @@ func (q *queue) take() []item {
 	return items
 }
 
+// over reports whether the stream's end is among what there is to take.
+func (q *queue) over() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.items) > 0 && q.items[len(q.items)-1].end != nil
+}
+
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

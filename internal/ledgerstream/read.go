@@ -48,8 +48,8 @@ func (s *session) pump(ctx context.Context, r *reader, begin, end int64) error {
 		request.EndInclusive = &end
 		stall = s.f.cfg.StallTimeout
 	}
-	last := begin
-	return receive(ctx, stall, func(ctx context.Context) (func() (*ledgerapi.GetUpdatesResponse, error), error) {
+	last, verified := begin, false
+	err := receive(ctx, stall, func(ctx context.Context) (func() (*ledgerapi.GetUpdatesResponse, error), error) {
 		stream, err := s.f.updates.GetUpdates(ctx, request)
 		if err != nil {
 			return nil, err
@@ -57,6 +57,12 @@ func (s *session) pump(ctx context.Context, r *reader, begin, end int64) error {
 		return stream.Recv, nil
 	}, func(response *ledgerapi.GetUpdatesResponse) error {
 		s.f.heard()
+		if !verified {
+			if err := s.verify(ctx); err != nil {
+				return err
+			}
+			verified = true
+		}
 		m, err := s.convert.response(response)
 		if err != nil {
 			return err
@@ -74,6 +80,13 @@ func (s *session) pump(ctx context.Context, r *reader, begin, end int64) error {
 		}
 		return nil
 	})
+	if isEOF(err) && end != 0 && !verified {
+		// Its end is a proof.
+		if err := s.verify(ctx); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // receive opens a server stream and passes each message to take until the stream ends or take fails, and returns that error:

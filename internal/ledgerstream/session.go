@@ -11,6 +11,7 @@ import (
 	ledgerapi "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2"
 	adminapi "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2/admin"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/disclosured/disclosured/internal/ledger"
@@ -33,6 +34,10 @@ type session struct {
 	seeded bool
 	// reseeds is Follower.reseeds as it was when the session decided.
 	reseeds int
+	// participantID is who answered at the beginning.
+	participantID string
+	// lost is closed when the connection breaks that the session began on.
+	lost chan struct{}
 
 	// followed: the session got as far as following the stream. progressed: it moved the index, or showed over some time that
 	// it works.
@@ -55,6 +60,8 @@ type peer struct {
 func (s *session) run(ctx context.Context) *ending {
 	var asked ledger.SeedReason
 	asked, s.reseeds = s.f.mustReseed()
+	stopWatching := s.watch(ctx)
+	defer stopWatching()
 	p, end := s.ask(ctx)
 	if end != nil {
 		return end
@@ -101,6 +108,7 @@ func (s *session) ask(ctx context.Context) (peer, *ending) {
 	if p.participantID = id.GetParticipantId(); p.participantID == "" {
 		return p, ended("no_participant_id", "%s: the participant gave no id", callParticipantID)
 	}
+	s.participantID = p.participantID
 	pruned, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetLatestPrunedOffsetsResponse, error) {
 		return s.f.states.GetLatestPrunedOffsets(ctx, &ledgerapi.GetLatestPrunedOffsetsRequest{})
 	})
@@ -129,6 +137,50 @@ func (s *session) ask(ctx context.Context) (peer, *ending) {
 		return p, classify(callLedgerEnd, err)
 	}
 	return p, nil
+}
+
+// watch closes s.lost when the connection breaks, until stop. gRPC makes a new one by itself, and whoever is at its other end then
+// (another participant, or this one restored to an earlier state) would answer calls that this session's streams are not
+// part of. It begins with the first connection that comes up.
+func (s *session) watch(ctx context.Context) (stop func()) {
+	s.lost = make(chan struct{})
+	if s.f.conn == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			state := s.f.conn.GetState()
+			if !s.f.conn.WaitForStateChange(ctx, state) {
+				return
+			}
+			if state == connectivity.Ready {
+				close(s.lost)
+				return
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// verify asks again who is there: behind a balancer, one connection's calls can come to lead elsewhere. It is asked after something
+// came, and before it is believed.
+func (s *session) verify(ctx context.Context) error {
+	id, err := call(ctx, s, func(ctx context.Context) (*adminapi.GetParticipantIdResponse, error) {
+		return s.f.parties.GetParticipantId(ctx, &adminapi.GetParticipantIdRequest{})
+	})
+	if err != nil {
+		return err
+	}
+	if id.GetParticipantId() != s.participantID {
+		return fmt.Errorf("%w: %s, and it was %s", errAnotherParticipant, id.GetParticipantId(), s.participantID)
+	}
+	return nil
 }
 
 // call makes one unary call within the configured time.
@@ -321,6 +373,7 @@ func (s *session) seed(ctx context.Context, p peer, reason ledger.SeedReason) *e
 		}
 	})
 	started := time.Now()
+	s.f.metrics.reseed(reason)
 	s.f.log.Info("reading a snapshot", "reason", string(reason), "participant", p.participantID, "offset", p.ledgerEnd)
 	g, err := s.f.sink.BeginSeed(ctx, ledger.SeedStart{
 		ParticipantID: p.participantID, Offset: p.ledgerEnd, Reason: reason, Filter: s.filter.identity(),
@@ -329,6 +382,11 @@ func (s *session) seed(ctx context.Context, p peer, reason ledger.SeedReason) *e
 		return ended("sink", "beginning a new generation of the index: %w", err)
 	}
 	contracts, end := s.fill(ctx, g, p.ledgerEnd)
+	if end == nil {
+		if err := s.verify(ctx); err != nil {
+			end = classify(callParticipantID, err)
+		}
+	}
 	if end == nil {
 		if err := g.Commit(ctx); err != nil {
 			end = ended("sink", "putting the new generation in place: %w", err)
