@@ -207,7 +207,7 @@ const (
 	Fate_FATE_GONE Fate = 6
 	// Removed from this participant by its operator; it may live on elsewhere.
 	Fate_FATE_PURGED Fate = 7
-	// Nothing is known of it: never seen, or ended before the history begins.
+	// Nothing is known of it: never seen, ended before the history begins, or a contract that does not count (a puppet's).
 	Fate_FATE_UNKNOWN Fate = 8
 )
 
@@ -720,7 +720,8 @@ type Contract struct {
 	// The ledger time of the contract's creation.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	BlobCheck BlobCheck              `protobuf:"varint,10,opt,name=blob_check,json=blobCheck,proto3,enum=disclosure.v1.BlobCheck" json:"blob_check,omitempty"`
-	// The caller has this contract (known_contract_ids): its blob is not sent again.
+	// The blob is left out: the caller has the contract (known_contract_ids); or it is in disclosed_contracts already, in a
+	// batch's items; or nothing is to be submitted, with ALREADY_CONSUMED and in a contract's fate.
 	BlobOmitted bool `protobuf:"varint,11,opt,name=blob_omitted,json=blobOmitted,proto3" json:"blob_omitted,omitempty"`
 	// The caller asked for a successor (not_contract_ids) and none came in time: this is the same contract.
 	Unchanged     bool     `protobuf:"varint,12,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
@@ -1306,8 +1307,8 @@ type Consumption struct {
 	Offset     int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
 	UpdateId   string                 `protobuf:"bytes,2,opt,name=update_id,json=updateId,proto3" json:"update_id,omitempty"`
 	RecordTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=record_time,json=recordTime,proto3" json:"record_time,omitempty"`
-	// The digest was consumed at or before this offset, before the index's history begins; set only where the update is not
-	// known.
+	// Set only where the update is not known: at this offset, the activation of the node that holds it, the digest had been
+	// consumed already.
 	BeforeHistoryOffset int64 `protobuf:"varint,4,opt,name=before_history_offset,json=beforeHistoryOffset,proto3" json:"before_history_offset,omitempty"`
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -1467,7 +1468,8 @@ type PrepareRedeemRequest struct {
 	//	*PrepareRedeemRequest_VaaBytes
 	//	*PrepareRedeemRequest_Digest
 	Subject isPrepareRedeemRequest_Subject `protobuf_oneof:"subject"`
-	// Choose among CoreStates by contract id, where there are several.
+	// Choose among CoreStates by contract id, where there are several. Only those of the scope's operator and package count: a
+	// redeem binds the node to them.
 	CoreStateContractId string       `protobuf:"bytes,5,opt,name=core_state_contract_id,json=coreStateContractId,proto3" json:"core_state_contract_id,omitempty"`
 	Read                *ReadOptions `protobuf:"bytes,6,opt,name=read,proto3" json:"read,omitempty"`
 	unknownFields       protoimpl.UnknownFields
@@ -2751,7 +2753,8 @@ type GetContractFateResponse struct {
 	Offset      int64                  `protobuf:"varint,6,opt,name=offset,proto3" json:"offset,omitempty"`
 	UpdateId    string                 `protobuf:"bytes,7,opt,name=update_id,json=updateId,proto3" json:"update_id,omitempty"`
 	RecordTime  *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=record_time,json=recordTime,proto3" json:"record_time,omitempty"`
-	// The contracts in its place: one for SUPERSEDED, 16 for SPLIT in the order of their hex digits.
+	// The contracts in its place: one for SUPERSEDED, 16 for SPLIT in the order of their prefixes (more where the same update
+	// split one of them again).
 	SuccessorContractIds []string `protobuf:"bytes,9,rep,name=successor_contract_ids,json=successorContractIds,proto3" json:"successor_contract_ids,omitempty"`
 	// The active node that covers the request's digest now (or the split node's child, followed to the present); empty without a
 	// digest.
