@@ -23,10 +23,12 @@ import (
 
 // daemon is the service: the rooms, wired. It starts and stops in one order, each step in run:
 //
-//	start: database → participant (who is it?) → writer's lease → index → follower and API
-//	stop:  the API says not ready and drains, the follower finishes its transaction → lease released → database closed
+//	start: participant (who is it?) → database → writer's lease → index → follower
+//	stop:  the API says not ready and drains → the follower ends → lease released → database closed
 //
-// The API is served from the beginning, so that whoever asks learns why the service is not ready.
+// The API is served from the beginning, so that whoever asks learns why the service is not ready, and to the end: an answer that
+// is still being made may need the database. The participant comes first, because opening the database can migrate it, and a
+// service that was pointed at the wrong participant writes nothing.
 type daemon struct {
 	cfg Config
 	log *slog.Logger
@@ -61,11 +63,19 @@ func (d *daemon) run(ctx context.Context) error {
 		closeIfOpen(ops)
 		return configError{err}
 	}
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return server.ServeOn(groupCtx, listener, ops) })
+	serving, stopServing := context.WithCancel(ctx)
+	defer stopServing()
+	indexing, stopIndexing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopIndexing()
+	var group errgroup.Group
 	group.Go(func() error {
-		err := d.index(groupCtx, participant, metrics, current)
-		if groupCtx.Err() != nil && errors.Is(err, context.Canceled) {
+		defer stopIndexing() // the last answer is out
+		return server.ServeOn(serving, listener, ops)
+	})
+	group.Go(func() error {
+		defer stopServing()
+		err := d.index(indexing, stopServing, participant, metrics, current)
+		if indexing.Err() != nil && errors.Is(err, context.Canceled) {
 			return nil // our own stop
 		}
 		return err
@@ -96,8 +106,13 @@ func closeIfOpen(l net.Listener) {
 	}
 }
 
-// index keeps the index at the ledger's end until the context ends.
-func (d *daemon) index(ctx context.Context, participant *grpc.ClientConn, metrics *telemetry.Metrics, current *late) error {
+// index keeps the index at the ledger's end until the context ends, which is when nothing is served any more. Where it fails
+// before, it has the serving stopped, and waits for that, before it closes what answers are made from.
+func (d *daemon) index(ctx context.Context, stopServing func(), participant *grpc.ClientConn, metrics *telemetry.Metrics, current *late) error {
+	peer, err := d.identify(ctx, participant)
+	if err != nil {
+		return err
+	}
 	store, err := d.openStore(ctx)
 	if err != nil {
 		return err
@@ -105,7 +120,7 @@ func (d *daemon) index(ctx context.Context, participant *grpc.ClientConn, metric
 	if store != nil {
 		defer store.Close()
 	}
-	if err := d.checkParticipant(ctx, participant, store); err != nil {
+	if err := d.checkPlace(ctx, store, peer); err != nil {
 		return err
 	}
 	if store != nil {
@@ -145,7 +160,10 @@ func (d *daemon) index(ctx context.Context, participant *grpc.ClientConn, metric
 	if store != nil && d.cfg.Database.HistoryRetention > 0 {
 		group.Go(func() error { return d.pruneHistory(groupCtx, store) })
 	}
-	return group.Wait()
+	err = group.Wait()
+	stopServing()
+	<-ctx.Done()
+	return err
 }
 
 const (
@@ -180,37 +198,48 @@ func (d *daemon) storeConfig() postgres.Config {
 	return config
 }
 
-// checkParticipant asks the participant who it is before anything is written: a service that was pointed at the wrong one, or at
-// the wrong database, must say so and touch neither. Once the service runs, outages and changes of the participant are the
-// follower's to handle.
-func (d *daemon) checkParticipant(ctx context.Context, participant *grpc.ClientConn, store *postgres.Store) error {
+// identify asks the participant who it is, before anything is written: a service that was pointed at the wrong one must say so. Once
+// the service runs, outages and changes of the participant are the follower's to handle.
+func (d *daemon) identify(ctx context.Context, participant *grpc.ClientConn) (ledgerstream.Peer, error) {
 	prober := ledgerstream.NewProber(streamConfig(d.cfg), participant)
-	deadline := time.Now().Add(d.cfg.Participant.StartTimeout)
-	var peer ledgerstream.Peer
+	waiting, cancel := contextWithTimeout(ctx, d.cfg.Participant.StartTimeout)
+	defer cancel()
+	var said error
 	for {
-		var err error
-		if peer, err = prober.Identify(ctx); err == nil {
-			break
+		peer, err := prober.Identify(waiting)
+		if err == nil {
+			return peer, d.checkPeer(peer)
+		}
+		if waiting.Err() == nil || said == nil {
+			said = err // and not that our own time was over
+			d.log.Info("the participant does not answer yet", "address", d.cfg.Participant.Address, "error", err)
+		}
+		if d.cfg.Participant.StartTimeout > 0 {
+			select {
+			case <-time.After(identifyRetry):
+				continue
+			case <-waiting.Done():
+			}
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return peer, ctx.Err()
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("participant.address %s did not answer as a participant within participant.start_timeout (%s): %w",
-				d.cfg.Participant.Address, d.cfg.Participant.StartTimeout, err)
-		}
-		d.log.Info("the participant does not answer yet", "address", d.cfg.Participant.Address, "error", err)
-		select {
-		case <-time.After(identifyRetry):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		return peer, fmt.Errorf("participant.address %s did not answer as a participant within participant.start_timeout (%s): %w",
+			d.cfg.Participant.Address, d.cfg.Participant.StartTimeout, said)
 	}
-	want := d.cfg.Participant.ID
-	if want != "" && peer.ParticipantID != want {
+}
+
+// checkPeer compares the participant with the one that was meant, where that was said.
+func (d *daemon) checkPeer(peer ledgerstream.Peer) error {
+	if want := d.cfg.Participant.ID; want != "" && peer.ParticipantID != want {
 		return configError{fmt.Errorf("participant.id is %s, and at %s answers %s: correct one of the two", want, d.cfg.Participant.Address, peer.ParticipantID)}
 	}
-	if store == nil || want != "" {
+	return nil
+}
+
+// checkPlace refuses a database that holds another participant's index, unless participant.id says that the present one is meant.
+func (d *daemon) checkPlace(ctx context.Context, store *postgres.Store, peer ledgerstream.Peer) error {
+	if store == nil || d.cfg.Participant.ID != "" {
 		return nil
 	}
 	pos, ok, err := store.Position(ctx)
