@@ -33,6 +33,8 @@ type judge struct {
 	since   int64
 
 	mu sync.Mutex
+	// changed is when the ledger last became another one: what was proven before is not judged by what is there now.
+	changed time.Time
 	// expected are the reasons that an error may have.
 	expected map[string]bool
 	// answers and errors count by call, and by reason.
@@ -155,11 +157,27 @@ func (j *judge) knownBefore(moment time.Time) int64 {
 	return j.marks[n-1].offset
 }
 
-// forget drops what was known of the ledger: it has become another.
-func (j *judge) forget() {
+// ledgerChanged drops what was known of the ledger: it has become another. Answers that were proven before are not judged any more; w is
+// the world that is there now.
+func (j *judge) ledgerChanged(w *world) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.w, j.changed = w, time.Now()
 	j.marks, j.consumed, j.ends, j.endIDs = nil, nil, map[string]end{}, nil
+}
+
+// world is the ledger that answers are judged by.
+func (j *judge) world() *world {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.w
+}
+
+// former tells whether an answer is from before the ledger became another.
+func (j *judge) former(answer *disclosurev1.Answer) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return !j.changed.IsZero() && !answer.GetFreshness().GetProvenAt().AsTime().After(j.changed)
 }
 
 // pick is a digest: one that was consumed, as a rule lately, or a new one.
@@ -187,17 +205,21 @@ type readers struct {
 	done   sync.WaitGroup
 }
 
-// startReaders begins so many readers of the service's API, until stop or the test's end. target gives the API to ask, anew for each call.
-func startReaders(j *judge, n int, target func() disclosurev1.DisclosureServiceClient) *readers {
+// startReaders begins so many readers of the service's API, until stop or the test's end; each waits pause
+// between two calls. target gives the API to ask, anew for each call.
+func startReaders(j *judge, n int, pause time.Duration, target func() disclosurev1.DisclosureServiceClient) *readers {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &readers{cancel: cancel}
 	for range n {
 		r.done.Go(func() {
 			for ctx.Err() == nil {
+				wait := pause
 				if !j.ask(ctx, target()) {
-					// Nobody there: don't spin.
+					wait = max(wait, 5*time.Millisecond) // nobody there: don't spin
+				}
+				if wait > 0 {
 					select {
-					case <-time.After(5 * time.Millisecond):
+					case <-time.After(wait):
 					case <-ctx.Done():
 					}
 				}
@@ -245,6 +267,9 @@ func (j *judge) askPrepare(ctx context.Context, api disclosurev1.DisclosureServi
 	if !j.came(ctx, "PrepareRedeem", err) {
 		return false
 	}
+	if j.former(answer.Answer) {
+		return true
+	}
 	j.checkPrepare(c, answer.Answer, answer)
 	return true
 }
@@ -261,6 +286,9 @@ func (j *judge) askBatch(ctx context.Context, api disclosurev1.DisclosureService
 	if !j.came(ctx, "BatchPrepareRedeem", err) {
 		return false
 	}
+	if j.former(answer.Answer) {
+		return true
+	}
 	for i, item := range answer.Items {
 		if e := item.GetError(); e != nil {
 			j.refused("BatchPrepareRedeem", e.Reason, e.Message, e.Metadata)
@@ -275,7 +303,7 @@ func (j *judge) checkPrepare(c consumption, at *disclosurev1.Answer, answer *dis
 	consumed := answer.Verdict == disclosurev1.RedeemVerdict_REDEEM_VERDICT_ALREADY_CONSUMED
 	j.checkNode("PrepareRedeem", c, at, answer.ReplayNode, consumed, answer.Consumption)
 	if core := answer.CoreState.GetContract(); core != nil {
-		j.checkContract("PrepareRedeem's CoreState", at, core, j.w.sim.ActiveAt(core.ContractId, at.Position.Offset))
+		j.checkContract("PrepareRedeem's CoreState", at, core, j.world().sim.ActiveAt(core.ContractId, at.Position.Offset))
 	}
 	if consumed {
 		if len(answer.DisclosedContracts) != 0 {
@@ -288,7 +316,7 @@ func (j *judge) checkPrepare(c consumption, at *disclosurev1.Answer, answer *dis
 		j.wrong("%d disclosures for a redeem", len(answer.DisclosedContracts))
 	}
 	for _, d := range answer.DisclosedContracts {
-		truth := j.w.sim.ActiveAt(d.ContractId, at.Position.Offset)
+		truth := j.world().sim.ActiveAt(d.ContractId, at.Position.Offset)
 		if !want[d.ContractId] || len(truth) != 1 || !bytes.Equal(truth[0].Blob, d.CreatedEventBlob) || truth[0].SynchronizerID != d.SynchronizerId {
 			j.wrong("at offset %d the disclosure of %s is not that of the ledger", at.Position.Offset, d.ContractId)
 		}
@@ -303,6 +331,9 @@ func (j *judge) askCovering(ctx context.Context, api disclosurev1.DisclosureServ
 	if !j.came(ctx, "GetCoveringNode", err) {
 		return false
 	}
+	if j.former(answer.Answer) {
+		return true
+	}
 	j.checkNode("GetCoveringNode", c, answer.Answer, answer.ReplayNode, answer.Consumed, answer.Consumption)
 	return true
 }
@@ -312,8 +343,11 @@ func (j *judge) askCore(ctx context.Context, api disclosurev1.DisclosureServiceC
 	if !j.came(ctx, "GetCoreState", err) {
 		return false
 	}
+	if j.former(answer.Answer) {
+		return true
+	}
 	core := answer.CoreState.GetContract()
-	j.checkContract("GetCoreState", answer.Answer, core, j.w.sim.ActiveAt(core.GetContractId(), answer.Answer.Position.Offset))
+	j.checkContract("GetCoreState", answer.Answer, core, j.world().sim.ActiveAt(core.GetContractId(), answer.Answer.Position.Offset))
 	j.checkFresh("GetCoreState", answer.Answer)
 	return true
 }
@@ -324,9 +358,12 @@ func (j *judge) askFate(ctx context.Context, api disclosurev1.DisclosureServiceC
 	if !j.came(ctx, "GetContractFate", err) {
 		return false
 	}
+	if j.former(answer.Answer) {
+		return true
+	}
 	j.checkFresh("GetContractFate", answer.Answer)
 	at := answer.Answer.Position.Offset
-	active := len(j.w.sim.ActiveAt(cid, at)) > 0
+	active := len(j.world().sim.ActiveAt(cid, at)) > 0
 	if active != (answer.Fate == disclosurev1.Fate_FATE_ACTIVE) && answer.Fate != disclosurev1.Fate_FATE_IN_FLIGHT {
 		j.wrong("at offset %d contract %s is active: %v; its fate is %s", at, cid, active, answer.Fate)
 	}
@@ -356,9 +393,9 @@ func (j *judge) askFate(ctx context.Context, api disclosurev1.DisclosureServiceC
 func (j *judge) checkNode(call string, c consumption, answer *disclosurev1.Answer, node *disclosurev1.ReplayNode, consumed bool, by *disclosurev1.Consumption) {
 	j.checkFresh(call, answer)
 	at := answer.Position.Offset
-	scope := j.w.scope(c.app)
-	j.checkContract(call, answer, node.GetContract(), j.w.sim.Covering(scope, c.digest, at))
-	consumes := j.w.sim.Consumed(scope, c.digest, at)
+	scope := j.world().scope(c.app)
+	j.checkContract(call, answer, node.GetContract(), j.world().sim.Covering(scope, c.digest, at))
+	consumes := j.world().sim.Consumed(scope, c.digest, at)
 	if consumed != (len(consumes) > 0) {
 		j.wrong("%s: at offset %d digest %s was consumed %d times; consumed is %v", call, at, c.digest, len(consumes), consumed)
 		return
@@ -382,8 +419,8 @@ func (j *judge) checkContract(call string, answer *disclosurev1.Answer, served *
 	switch {
 	case served == nil:
 		j.wrong("%s: an answer at offset %d without a contract", call, at)
-	case answer.Position.ParticipantId != j.w.sim.ParticipantID():
-		// An answer from before the participant became another one: there is nothing to compare it with.
+	case answer.Position.ParticipantId != j.world().sim.ParticipantID():
+		j.wrong("%s: an answer of participant %s", call, answer.Position.ParticipantId)
 	case len(truth) != 1:
 		j.wrong("%s: an answer (%s) at offset %d, where %d contracts fit", call, served.ContractId, at, len(truth))
 	case truth[0].ContractID != served.ContractId:
@@ -436,7 +473,7 @@ func (j *judge) refused(call, reason, message string, metadata map[string]string
 	if err != nil {
 		return
 	}
-	if reason == "IN_FLIGHT" && !slices.ContainsFunc(j.w.sim.InFlight(at), func(f ledger.InFlight) bool { return f.Contract.ContractID == metadata["contract_id"] }) {
+	if reason == "IN_FLIGHT" && !slices.ContainsFunc(j.world().sim.InFlight(at), func(f ledger.InFlight) bool { return f.Contract.ContractID == metadata["contract_id"] }) {
 		j.wrong("%s: at offset %d contract %s is not in flight", call, at, metadata["contract_id"])
 	}
 }
@@ -449,8 +486,8 @@ func reasonOf(err error) (reason string, metadata map[string]string) {
 			return info.Reason, info.Metadata
 		}
 	}
-	if st.Code() == codes.Unavailable {
-		return unavailable, nil
+	if st.Code() == codes.Unavailable || st.Code() == codes.Canceled {
+		return unavailable, nil // ours to cancel: the connection is closed when a test ends
 	}
 	return st.Code().String(), nil
 }
@@ -465,7 +502,7 @@ func (j *judge) equalsLedger(api disclosurev1.DisclosureServiceClient) (*disclos
 		return nil, err
 	}
 	at := audit.Answer.Position.Offset
-	hash, activations, err := j.w.truth(at)
+	hash, activations, err := j.world().truth(at)
 	if err != nil {
 		return nil, err
 	}
@@ -481,7 +518,7 @@ func (j *judge) equalsLedger(api disclosurev1.DisclosureServiceClient) (*disclos
 // caughtUp waits until the index is proven complete at the present ledger end or after, and equal to the ledger there.
 func (j *judge) caughtUp(api disclosurev1.DisclosureServiceClient) *disclosurev1.AuditResponse {
 	j.t.Helper()
-	end := j.w.sim.LedgerEnd()
+	end := j.world().sim.LedgerEnd()
 	until(j.t, patience, fmt.Sprintf("the index is proven complete up to offset %d", end), func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()

@@ -22,9 +22,9 @@ func TestKillAtRandomMoments(t *testing.T) {
 
 	svc := serve(t, settings)
 	svc.waitReady() // the first seed is where history begins
-	load := startLoad(w, j, 2, 2*time.Millisecond)
+	load := startLoad(w, j, 1, 20*time.Millisecond)
 	client := svc.api // of the address, which stays
-	reading := startReaders(j, 4, func() disclosurev1.DisclosureServiceClient { return client })
+	reading := startReaders(j, 4, time.Millisecond, func() disclosurev1.DisclosureServiceClient { return client })
 
 	var early, atWork int
 	for i := range kills {

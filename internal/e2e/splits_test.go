@@ -19,7 +19,7 @@ func TestReadersDuringSplits(t *testing.T) {
 	j.remembers(w.sim.LedgerEnd())
 	svc := serve(t, settings)
 	svc.waitReady()
-	reading := startReaders(j, readers, func() disclosurev1.DisclosureServiceClient { return svc.api })
+	reading := startReaders(j, readers, 0, func() disclosurev1.DisclosureServiceClient { return svc.api })
 
 	var split, consumes atomic.Int64
 	for i := 0; split.Load() < splits; i++ {
