@@ -50,7 +50,7 @@ var epoch = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 // world is a real index, fed by hand, behind a real server on a loopback socket, with a clock and a follower's status that the test
 // sets.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	index   *index.Index
 	server  *api.Server
 	client  disclosurev1.DisclosureServiceClient
@@ -71,6 +71,11 @@ type option func(*api.Config, *api.Deps)
 
 // newWorld starts a server over an empty index. It is stopped, and waited for, when the test ends.
 func newWorld(t *testing.T, options ...option) *world {
+	t.Helper()
+	return newWorldTB(t, options...)
+}
+
+func newWorldTB(t testing.TB, options ...option) *world {
 	t.Helper()
 	w := &world{t: t, metrics: telemetry.New("test"), logs: &syncBuffer{}}
 	w.setNow(epoch)
@@ -140,7 +145,7 @@ func (w *world) eventually(what string, so func() bool) {
 	}
 }
 
-func listen(t *testing.T) net.Listener {
+func listen(t testing.TB) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -42,8 +42,8 @@ type Status struct {
 	Packages map[string][]string
 }
 
-// unready says why answers must not be given from the view, or returns nil. Past pardon it is nil for conditions that
-// allow_stale lifts, and only for these. The status has to be read before the view: a proof is about a view at least as old.
+// unready says why answers must not be given from the view, or returns nil. With allowStale it says only what no caller can
+// waive. The status has to be read before the view: the index stands at a proof's offset before the follower reports the proof.
 func unready(st Status, view *index.View, now time.Time, bound time.Duration, allowStale bool) *Error {
 	if view == nil {
 		return failure(NotSeeded, "there is no index yet").with("stream_state", st.State)
