@@ -372,7 +372,8 @@ func (s *Server) Stop(mode Mode) error {
 	return errors.Join(s.end(mode), s.dir.remove())
 }
 
-// Kill ends the server as a power cut would, with a kill signal, and keeps its directory for Restart. Sessions break.
+// Kill ends the server with a kill signal and keeps its directory for Restart. Sessions break as soon as their backends notice,
+// which may be a moment after Kill has returned; what they commit until then is kept, as all that was committed before.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
