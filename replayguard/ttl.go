@@ -44,6 +44,15 @@ func (v *MaxTTL) ValidateTTL(m Message, now time.Time) error {
 	return nil
 }
 
+// CheckExpiry decides about an expiry at a time, both in seconds since 1970: nil where it lies between now and maxTTL ahead, else a *Refusal
+// that is Invalid or Expired. Stores decide by it, each at its own clock's time.
+func CheckExpiry(expiresAt, now int64, maxTTL time.Duration) error {
+	if refusal := checkExpiry(expiresAt, now, int64(maxTTL/time.Second)); refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
 // checkExpiry decides about an expiry at a time, all in seconds: nil, or Invalid or Expired.
 func checkExpiry(expiresAt, now, maxTTL int64) *Refusal {
 	switch {
