@@ -20,7 +20,7 @@ type pending struct {
 
 // begin interprets, routes and locks. After it, exactly one of finish and abandon must be called on the same ledger.
 func (l *state) begin(sub *submission, now time.Time) (*pending, *rejection) {
-	if unknown := slices.DeleteFunc(slices.Clone(sub.actAs), func(p string) bool { return l.parties[p] }); len(unknown) > 0 {
+	if unknown := slices.DeleteFunc(slices.Clone(sub.actAs), func(p string) bool { return l.parties[p] > 0 }); len(unknown) > 0 {
 		return nil, reject(notFound, "UNKNOWN_SUBMITTERS", "The participant is not connected to any synchronizer where the given submitters are known.").
 			with("unknownSubmitters", "Set("+strings.Join(unknown, ", ")+")")
 	}

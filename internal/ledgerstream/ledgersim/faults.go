@@ -25,9 +25,8 @@ type faults struct {
 	lost int
 	// failing are errors that the next calls of a method get.
 	failing map[string][]error
-	// ended is closed to end all open streams with endedBy.
-	ended   chan struct{}
-	endedBy error
+	// end is what open streams watch; it is replaced when they were ended.
+	end *streamEnd
 	// held is open while commits are held back.
 	held chan struct{}
 	// marks is closed and replaced to make all tailing streams give a checkpoint now.
@@ -36,7 +35,7 @@ type faults struct {
 
 func (f *faults) init() {
 	f.failing = map[string][]error{}
-	f.ended = make(chan struct{})
+	f.end = &streamEnd{done: make(chan struct{})}
 	f.marks = make(chan struct{})
 	f.hung = closed()
 	f.held = closed()
@@ -148,7 +147,7 @@ func (s *Sim) CheckpointsOnly(on bool) {
 // EmitCheckpoint makes every tailing stream give a checkpoint of the present ledger end now.
 func (s *Sim) EmitCheckpoint() {
 	s.mu.Lock()
-	s.cached = cachedCheckpoint{checkpoint: s.ledger.checkpoint(), at: s.options.Clock.Now(), valid: true}
+	s.cached = cachedCheckpoint{checkpoint: s.ledger.checkpoint(), at: s.options.Clock.Now()}
 	s.mu.Unlock()
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -203,9 +202,21 @@ func (s *Sim) EndStreams(err error) { s.endStreams(err) }
 func (s *Sim) endStreams(err error) {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
-	s.faults.endedBy = err
-	close(s.faults.ended)
-	s.faults.ended = make(chan struct{})
+	s.faults.end.err = err
+	close(s.faults.end.done)
+	s.faults.end = &streamEnd{done: make(chan struct{})}
+}
+
+// streamEnd ends streams: err may be read once done is closed.
+type streamEnd struct {
+	done chan struct{}
+	err  error
+}
+
+func (s *Sim) streamEnd() *streamEnd {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	return s.faults.end
 }
 
 // HoldCommits keeps submissions between the locking of their inputs and their commit until the function it returns is called:

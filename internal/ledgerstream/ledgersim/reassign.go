@@ -64,6 +64,7 @@ func (l *state) leave(leaving []*activation, target, submitter, commandID, workf
 			id: id, activation: a, source: source, target: target, counter: a.counter + 1, submitter: submitter,
 			exclusivity: u.recordTime.Add(assignmentExclusivity), unassigned: u.offset,
 		}
+		r.nodeID = int32(len(u.moves))
 		a.next = r
 		l.deactivate(a, u)
 		u.moves = append(u.moves, move{reassignment: r})
@@ -113,7 +114,7 @@ func (l *state) arrive(arriving []*reassignment, submitter, commandID, workflowI
 	return u
 }
 
-// batch are the reassignments with that id, in the order of their contract ids.
+// batch are the reassignments with that id, in their order.
 func (l *state) batch(id string) []*reassignment {
 	var out []*reassignment
 	for _, r := range l.reassignments {
@@ -121,7 +122,7 @@ func (l *state) batch(id string) []*reassignment {
 			out = append(out, r)
 		}
 	}
-	slices.SortFunc(out, func(a, b *reassignment) int { return int(a.activation.from - b.activation.from) })
+	slices.SortFunc(out, func(a, b *reassignment) int { return int(a.nodeID - b.nodeID) })
 	return out
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	v2 "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2"
@@ -59,7 +60,10 @@ func (s partyService) GetParticipantId(context.Context, *admin.GetParticipantIdR
 	return out, nil
 }
 
-func (s partyService) AllocateParty(_ context.Context, req *admin.AllocatePartyRequest) (*admin.AllocatePartyResponse, error) {
+func (s partyService) AllocateParty(ctx context.Context, req *admin.AllocatePartyRequest) (*admin.AllocatePartyResponse, error) {
+	if r := callerOf(ctx).mayAdminister(); r != nil {
+		return nil, s.sim.asStatus(r, nil)
+	}
 	hint := req.GetPartyIdHint()
 	if hint == "" {
 		s.sim.ids.Lock()
@@ -70,22 +74,20 @@ func (s partyService) AllocateParty(_ context.Context, req *admin.AllocatePartyR
 		return nil, s.sim.asStatus(invalidField("party_id_hint", err), nil)
 	}
 	var id string
+	var known int
 	var r *rejection
 	s.sim.change(func(l *state, now time.Time) {
-		if sync := req.GetSynchronizerId(); sync != "" && sync != l.synchronizers[0].id {
-			// A party that is known already becomes known on one synchronizer more.
-			id = l.partyCalled(hint)
-			if id != "" && l.knowsSynchronizer(sync) {
-				l.advance(updateSpan)
-				return
-			}
+		if sync := req.GetSynchronizerId(); sync != "" && !l.knowsSynchronizer(sync) {
+			r = invalidArguments("Could not allocate party %s: not connected to synchronizer %s", hint, sync)
+			return
 		}
-		id, r = l.allocateParty(hint, now)
+		id, r = l.allocateParty(hint, req.GetSynchronizerId(), now)
+		known = l.parties[id]
 	})
 	if r != nil {
 		return nil, s.sim.asStatus(r, nil)
 	}
-	return &admin.AllocatePartyResponse{PartyDetails: partyDetails(id)}, nil
+	return &admin.AllocatePartyResponse{PartyDetails: partyDetails(id, known)}, nil
 }
 
 func (l *state) partyCalled(hint string) string {
@@ -97,16 +99,17 @@ func (l *state) partyCalled(hint string) string {
 	return ""
 }
 
-func partyDetails(id string) *admin.PartyDetails {
-	return &admin.PartyDetails{Party: id, IsLocal: true, LocalMetadata: &admin.ObjectMeta{ResourceVersion: "0"}}
+// partyDetails describes a party that is known on so many synchronizers.
+func partyDetails(id string, known int) *admin.PartyDetails {
+	return &admin.PartyDetails{Party: id, IsLocal: true, LocalMetadata: &admin.ObjectMeta{ResourceVersion: strconv.Itoa(max(known-1, 0))}}
 }
 
 func (s partyService) GetParties(_ context.Context, req *admin.GetPartiesRequest) (*admin.GetPartiesResponse, error) {
 	out := &admin.GetPartiesResponse{}
 	s.sim.read(func(l *state) {
 		for _, p := range req.GetParties() {
-			if l.parties[p] {
-				out.PartyDetails = append(out.PartyDetails, partyDetails(p))
+			if l.parties[p] > 0 {
+				out.PartyDetails = append(out.PartyDetails, partyDetails(p, l.parties[p]))
 			}
 		}
 	})
@@ -133,7 +136,7 @@ func (s partyService) ListKnownParties(_ context.Context, req *admin.ListKnownPa
 				out.NextPageToken = base64.StdEncoding.EncodeToString([]byte(last))
 				return
 			}
-			out.PartyDetails = append(out.PartyDetails, partyDetails(p))
+			out.PartyDetails = append(out.PartyDetails, partyDetails(p, l.parties[p]))
 		}
 	})
 	return out, nil
@@ -144,7 +147,10 @@ type pruningService struct {
 	sim *Sim
 }
 
-func (s pruningService) Prune(_ context.Context, req *admin.PruneRequest) (*admin.PruneResponse, error) {
+func (s pruningService) Prune(ctx context.Context, req *admin.PruneRequest) (*admin.PruneResponse, error) {
+	if r := callerOf(ctx).mayAdminister(); r != nil {
+		return nil, s.sim.asStatus(r, nil)
+	}
 	upTo := req.GetPruneUpTo()
 	if upTo <= 0 {
 		return nil, s.sim.asStatus(invalidArguments("prune_up_to not specified or zero"), nil)
@@ -188,8 +194,8 @@ func (s healthService) Watch(req *healthpb.HealthCheckRequest, stream grpc.Serve
 		return err //nolint:wrapcheck // a status already
 	}
 	select {
-	case <-ended:
-		return s.sim.streamError()
+	case <-ended.done:
+		return ended.err
 	case <-stream.Context().Done():
 		return status.FromContextError(stream.Context().Err()).Err()
 	}

@@ -65,8 +65,11 @@ func commandFormat(req *v2.SubmitAndWaitForTransactionRequest) (*updateFormat, *
 	return &updateFormat{transactions: f}, nil
 }
 
-func (s commandService) SubmitAndWaitForReassignment(_ context.Context, req *v2.SubmitAndWaitForReassignmentRequest) (*v2.SubmitAndWaitForReassignmentResponse, error) {
+func (s commandService) SubmitAndWaitForReassignment(ctx context.Context, req *v2.SubmitAndWaitForReassignmentRequest) (*v2.SubmitAndWaitForReassignmentResponse, error) {
 	sub, format, r := parseReassignment(req)
+	if r == nil {
+		r = callerOf(ctx).mayAct(sub.userID, []string{sub.submitter}, nil)
+	}
 	if r != nil {
 		return nil, s.sim.asStatus(r, nil)
 	}
@@ -120,7 +123,7 @@ var errLostAnswer = status.Error(codes.Unavailable, "error reading from server: 
 
 // submit runs a submission to its commit. Once its inputs are locked it commits, even if the client is gone.
 func (s commandService) submit(ctx context.Context, c *v2.Commands) (*update, error) {
-	sub, r := parseCommands(c, s.sim)
+	sub, r := parseCommands(callerOf(ctx), c, s.sim)
 	if r != nil {
 		return nil, s.sim.asStatus(r, sub)
 	}
@@ -198,7 +201,7 @@ func (l *state) isBroken() bool {
 const noUser = "Cannot default user_id field because claims do not specify an user-id. Is authentication turned on?"
 
 // parseCommands validates a submission in a participant's order. The submission is returned even with a rejection: errors name it.
-func parseCommands(c *v2.Commands, s *Sim) (*submission, *rejection) {
+func parseCommands(from *caller, c *v2.Commands, s *Sim) (*submission, *rejection) {
 	sub := &submission{
 		userID: c.GetUserId(), commandID: c.GetCommandId(), workflowID: c.GetWorkflowId(), submissionID: c.GetSubmissionId(),
 		actAs: sorted(c.GetActAs()), readAs: sorted(c.GetReadAs()), synchronizer: c.GetSynchronizerId(),
@@ -208,6 +211,12 @@ func parseCommands(c *v2.Commands, s *Sim) (*submission, *rejection) {
 		s.ids.Lock()
 		sub.submissionID = s.ids.random.uuid()
 		s.ids.Unlock()
+	}
+	if sub.userID == "" && from != nil {
+		sub.userID = from.userID
+	}
+	if r := from.mayAct(sub.userID, sub.actAs, sub.readAs); r != nil {
+		return sub, r
 	}
 	switch {
 	case c == nil:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,23 +21,26 @@ type packageManagementService struct {
 	sim *Sim
 }
 
-func (s packageManagementService) UploadDarFile(_ context.Context, req *admin.UploadDarFileRequest) (*admin.UploadDarFileResponse, error) {
+func (s packageManagementService) UploadDarFile(ctx context.Context, req *admin.UploadDarFileRequest) (*admin.UploadDarFileResponse, error) {
 	vet := req.GetVettingChange() != admin.UploadDarFileRequest_VETTING_CHANGE_DONT_VET_ANY_PACKAGES
-	if r := s.upload(req.GetDarFile(), vet, true); r != nil {
+	if r := s.upload(callerOf(ctx), req.GetDarFile(), vet, true); r != nil {
 		return nil, s.sim.asStatus(r, nil)
 	}
 	return &admin.UploadDarFileResponse{}, nil
 }
 
-func (s packageManagementService) ValidateDarFile(_ context.Context, req *admin.ValidateDarFileRequest) (*admin.ValidateDarFileResponse, error) {
-	if r := s.upload(req.GetDarFile(), true, false); r != nil {
+func (s packageManagementService) ValidateDarFile(ctx context.Context, req *admin.ValidateDarFileRequest) (*admin.ValidateDarFileResponse, error) {
+	if r := s.upload(callerOf(ctx), req.GetDarFile(), true, false); r != nil {
 		return nil, s.sim.asStatus(r, nil)
 	}
 	return &admin.ValidateDarFileResponse{}, nil
 }
 
 // upload takes a DAR's packages in by name; with keep false it only checks them.
-func (s packageManagementService) upload(dar []byte, vet, keep bool) *rejection {
+func (s packageManagementService) upload(c *caller, dar []byte, vet, keep bool) *rejection {
+	if r := c.mayAdminister(); r != nil {
+		return r
+	}
 	packages, err := ReadDAR(dar)
 	if err != nil {
 		r := reject(invalidArgument, "INVALID_DAR", "Dar file is corrupt").with("entries", "List()").with("throwable", err.Error())
@@ -234,3 +238,46 @@ func DAR(packages ...Package) ([]byte, error) {
 
 // cutParty splits a party's id into its name and its fingerprint.
 func cutParty(id string) (name, fingerprint string, ok bool) { return strings.Cut(id, "::") }
+
+// UpdateVettedPackages vets and unvets. Its answer is empty: the past and new states that a participant tells are left out.
+func (s packageManagementService) UpdateVettedPackages(ctx context.Context, req *admin.UpdateVettedPackagesRequest) (*admin.UpdateVettedPackagesResponse, error) {
+	if r := callerOf(ctx).mayAdminister(); r != nil {
+		return nil, s.sim.asStatus(r, nil)
+	}
+	force := slices.Contains(req.GetUpdateVettedPackagesForceFlags(),
+		admin.UpdateVettedPackagesForceFlag_UPDATE_VETTED_PACKAGES_FORCE_FLAG_ALLOW_VET_INCOMPATIBLE_UPGRADES)
+	var r *rejection
+	s.sim.change(func(l *state, _ time.Time) {
+		for _, change := range req.GetChanges() {
+			for _, p := range l.packages.referred(change.GetVet().GetPackages()) {
+				if !force {
+					if r = l.checkUpgrade(p.Package); r != nil {
+						return
+					}
+				}
+				p.vetted = true
+			}
+			for _, p := range l.packages.referred(change.GetUnvet().GetPackages()) {
+				p.vetted = false
+			}
+		}
+	})
+	if r != nil {
+		return nil, s.sim.asStatus(r, nil)
+	}
+	return &admin.UpdateVettedPackagesResponse{}, nil
+}
+
+// referred are the packages that the references name.
+func (s *packageStore) referred(refs []*admin.VettedPackagesRef) []*pkg {
+	var out []*pkg
+	for _, p := range s.list() {
+		if slices.ContainsFunc(refs, func(ref *admin.VettedPackagesRef) bool {
+			return (ref.GetPackageId() == "" || ref.GetPackageId() == p.ID) && (ref.GetPackageName() == "" || ref.GetPackageName() == p.Name) &&
+				(ref.GetPackageVersion() == "" || ref.GetPackageVersion() == p.Version)
+		}) {
+			out = append(out, p)
+		}
+	}
+	return out
+}

@@ -34,7 +34,7 @@ func (s stateService) GetConnectedSynchronizers(_ context.Context, req *v2.GetCo
 	s.sim.read(func(l *state) {
 		permission := v2.ParticipantPermission_PARTICIPANT_PERMISSION_UNSPECIFIED
 		if req.GetParty() != "" {
-			if !l.parties[req.GetParty()] {
+			if l.parties[req.GetParty()] == 0 {
 				return
 			}
 			permission = v2.ParticipantPermission_PARTICIPANT_PERMISSION_SUBMISSION
@@ -55,7 +55,7 @@ type snapshot struct {
 }
 
 func (s stateService) GetActiveContracts(req *v2.GetActiveContractsRequest, stream grpc.ServerStreamingServer[v2.GetActiveContractsResponse]) error {
-	snap, format, r := s.snapshot(req)
+	snap, format, r := s.snapshot(callerOf(stream.Context()), req)
 	if r != nil {
 		return s.sim.asStatus(r, nil)
 	}
@@ -82,7 +82,7 @@ func (s stateService) GetActiveContracts(req *v2.GetActiveContractsRequest, stre
 		}
 		entry := &v2.GetActiveContractsResponse{ContractEntry: &v2.GetActiveContractsResponse_IncompleteUnassigned{IncompleteUnassigned: &v2.IncompleteUnassigned{
 			CreatedEvent:    format.created(c, m.activation.from, m.activation.nodeID, witnesses, blob),
-			UnassignedEvent: unassignedEvent(m.unassigned, 0, m, witnesses),
+			UnassignedEvent: unassignedEvent(m.unassigned, m.nodeID, m, witnesses),
 		}}}
 		if err := s.send(stream, entry, len(snap.active)+i, end, req.GetActiveAtOffset()); err != nil {
 			return err
@@ -92,7 +92,7 @@ func (s stateService) GetActiveContracts(req *v2.GetActiveContractsRequest, stre
 }
 
 // snapshot validates the request in a participant's order and takes the active contracts at its offset.
-func (s stateService) snapshot(req *v2.GetActiveContractsRequest) (snap snapshot, format *eventFormat, r *rejection) {
+func (s stateService) snapshot(from *caller, req *v2.GetActiveContractsRequest) (snap snapshot, format *eventFormat, r *rejection) {
 	if req.GetEventFormat() == nil {
 		return snap, nil, missingField("event_format")
 	}
@@ -101,6 +101,9 @@ func (s stateService) snapshot(req *v2.GetActiveContractsRequest) (snap snapshot
 	}
 	format, r = parseEventFormat(req.GetEventFormat())
 	if r != nil {
+		return snap, nil, r
+	}
+	if r = from.mayRead(format); r != nil {
 		return snap, nil, r
 	}
 	s.sim.read(func(l *state) { snap, r = l.snapshot(req.GetActiveAtOffset(), format) })
@@ -137,7 +140,7 @@ func (l *state) snapshot(at int64, format *eventFormat) (snapshot, *rejection) {
 // do not know. The token here continues nothing; it is there because a client has to live with it.
 const continuationField = 5
 
-func (s stateService) send(stream grpc.ServerStreamingServer[v2.GetActiveContractsResponse], entry *v2.GetActiveContractsResponse, i int, end <-chan struct{}, at int64) error {
+func (s stateService) send(stream grpc.ServerStreamingServer[v2.GetActiveContractsResponse], entry *v2.GetActiveContractsResponse, i int, end *streamEnd, at int64) error {
 	token := protowire.AppendTag(nil, continuationField, protowire.BytesType)
 	entry.ProtoReflect().SetUnknown(protowire.AppendString(token, fmt.Sprintf("%d/%d", at, i)))
 	if err := s.sim.passElement(stream.Context(), v2.StateService_GetActiveContracts_FullMethodName, end); err != nil {
@@ -160,20 +163,23 @@ type eventQueryService struct {
 	sim *Sim
 }
 
-func (s eventQueryService) GetEventsByContractId(_ context.Context, req *v2.GetEventsByContractIdRequest) (*v2.GetEventsByContractIdResponse, error) {
-	out, r := s.events(req)
+func (s eventQueryService) GetEventsByContractId(ctx context.Context, req *v2.GetEventsByContractIdRequest) (*v2.GetEventsByContractIdResponse, error) {
+	out, r := s.events(callerOf(ctx), req)
 	if r != nil {
 		return nil, s.sim.asStatus(r, nil)
 	}
 	return out, nil
 }
 
-func (s eventQueryService) events(req *v2.GetEventsByContractIdRequest) (*v2.GetEventsByContractIdResponse, *rejection) {
+func (s eventQueryService) events(c *caller, req *v2.GetEventsByContractIdRequest) (*v2.GetEventsByContractIdResponse, *rejection) {
 	if err := checkContractID(req.GetContractId()); err != nil {
 		return nil, invalidField("contract_id", err)
 	}
 	format, r := parseEventFormat(req.GetEventFormat())
 	if r != nil {
+		return nil, r
+	}
+	if r := c.mayRead(format); r != nil {
 		return nil, r
 	}
 	var f fate
@@ -192,14 +198,14 @@ func (s eventQueryService) events(req *v2.GetEventsByContractIdRequest) (*v2.Get
 	if f.contract == nil {
 		return nil, notFound
 	}
-	c := f.contract
-	witnesses, blob := format.match(c.pkgName, c.template.QualifiedName(), c.stakeholders())
+	of := f.contract
+	witnesses, blob := format.match(of.pkgName, of.template.QualifiedName(), of.stakeholders())
 	if len(witnesses) == 0 {
 		return nil, notFound
 	}
 	// The first activation is shown, wherever the contract is by now: seen on a participant.
 	out := &v2.GetEventsByContractIdResponse{Created: &v2.Created{
-		CreatedEvent:   format.created(c, f.created.from, f.created.nodeID, witnesses, blob),
+		CreatedEvent:   format.created(of, f.created.from, f.created.nodeID, witnesses, blob),
 		SynchronizerId: f.created.synchronizer,
 	}}
 	if f.archivedAt != nil {

@@ -1,8 +1,10 @@
 package ledgersim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	v2 "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2"
 	"google.golang.org/grpc"
@@ -31,9 +33,12 @@ type tail struct {
 	begin, end int64
 	// at is the offset up to which everything was delivered.
 	at int64
+	// delivered is the offset of the last update that was sent.
+	delivered int64
 	// marked is the offset of the last checkpoint that was given, -1 before the first.
 	marked int64
-	ended  <-chan struct{}
+	ended  *streamEnd
+	caller *caller
 	// on is the ledger that the stream was opened on.
 	on *state
 }
@@ -52,7 +57,10 @@ func (s updateService) open(req *v2.GetUpdatesRequest, stream grpc.ServerStreami
 	if r != nil {
 		return nil, r
 	}
-	t := &tail{sim: s.sim, stream: stream, format: format, begin: req.GetBeginExclusive(), end: req.GetEndInclusive(), marked: -1, ended: s.sim.streamEnd()}
+	if r := callerOf(stream.Context()).mayFollow(format); r != nil {
+		return nil, r
+	}
+	t := &tail{sim: s.sim, stream: stream, format: format, caller: callerOf(stream.Context()), begin: req.GetBeginExclusive(), end: req.GetEndInclusive(), marked: -1, ended: s.sim.streamEnd()}
 	t.at = t.begin
 	s.sim.read(func(l *state) {
 		t.on = l
@@ -87,6 +95,9 @@ func (t *tail) pruned(l *state) *rejection {
 func (t *tail) run() error {
 	first := t.sim.options.Clock.After(t.sim.options.FirstCheckpoint)
 	idle := t.sim.options.Clock.After(t.sim.options.IdleCheckpoint)
+	rights := t.rightsPoll()
+	// Counted only now: who waits for the stream and then moves a clock must find its timers set.
+	defer t.sim.countTail()()
 	for {
 		batch, changed, marks, err := t.next()
 		if err != nil {
@@ -107,12 +118,20 @@ func (t *tail) run() error {
 		if len(batch) > 0 {
 			continue
 		}
+		if err := t.markBehind(); err != nil {
+			return err
+		}
 		select {
 		case <-t.stream.Context().Done():
 			return status.FromContextError(t.stream.Context().Err()).Err()
-		case <-t.ended:
-			return t.sim.streamError()
+		case <-t.ended.done:
+			return t.ended.err
 		case <-changed:
+		case <-rights:
+			rights = t.rightsPoll()
+			if r := t.sim.stale(t.caller); r != nil {
+				return t.sim.asStatus(r, nil)
+			}
 		case <-marks:
 			if err := t.mark(false); err != nil {
 				return err
@@ -180,13 +199,13 @@ func (t *tail) deliver(u *update) (sent bool, err error) {
 	if err := t.markBefore(u.offset); err != nil {
 		return false, err
 	}
-	if err := t.sim.passElement(t.stream.Context(), v2.UpdateService_GetUpdates_FullMethodName, t.ended); err != nil {
+	if err := t.pass(); err != nil {
 		return false, err
 	}
 	if err := t.stream.SendMsg(message); err != nil {
 		return false, fmt.Errorf("send update at %d: %w", u.offset, err)
 	}
-	t.at = u.offset
+	t.at, t.delivered = u.offset, u.offset
 	return true, nil
 }
 
@@ -195,27 +214,38 @@ func (t *tail) markBefore(offset int64) error {
 	if t.end != 0 {
 		return nil
 	}
-	var c cachedCheckpoint
-	t.sim.read(func(*state) { c = t.sim.cached })
-	if !c.valid || c.offset >= offset || c.offset < t.begin || c.offset <= t.marked {
+	c := t.sim.cachedNow()
+	if c.offset >= offset || c.offset < t.begin || c.offset <= t.marked {
 		return nil
 	}
 	return t.sendMark(c.checkpoint)
 }
 
+// markBehind gives the cached checkpoint if it is new and the stream has passed it without delivering anything.
+func (t *tail) markBehind() error {
+	c := t.sim.cachedNow()
+	if t.end != 0 || c.offset > t.at || c.offset <= max(t.begin, t.marked, t.delivered) || t.silent() {
+		return nil
+	}
+	return t.sendMark(c.checkpoint)
+}
+
+func (t *tail) silent() bool {
+	t.sim.faults.mu.Lock()
+	defer t.sim.faults.mu.Unlock()
+	return t.sim.faults.silent
+}
+
 // mark gives the checkpoint that is due while nothing else is: the cached one, or a fresh one. It is never ahead of an update that
 // was not delivered.
 func (t *tail) mark(fresh bool) error {
-	t.sim.faults.mu.Lock()
-	silent := t.sim.faults.silent
-	t.sim.faults.mu.Unlock()
-	if t.end != 0 || silent {
+	if t.end != 0 || t.silent() {
 		return nil
 	}
-	var c cachedCheckpoint
+	c := t.sim.cachedNow()
 	t.sim.read(func(l *state) {
-		if c = t.sim.cached; fresh || !c.valid {
-			c = cachedCheckpoint{checkpoint: l.checkpoint(), valid: true}
+		if fresh {
+			c = cachedCheckpoint{checkpoint: l.checkpoint()}
 		}
 	})
 	if c.offset > t.at || c.offset < t.begin || c.offset <= t.marked {
@@ -225,7 +255,7 @@ func (t *tail) mark(fresh bool) error {
 }
 
 func (t *tail) sendMark(c checkpoint) error {
-	if err := t.sim.passElement(t.stream.Context(), v2.UpdateService_GetUpdates_FullMethodName, t.ended); err != nil {
+	if err := t.pass(); err != nil {
 		return err
 	}
 	t.marked = c.offset
@@ -235,11 +265,27 @@ func (t *tail) sendMark(c checkpoint) error {
 	return nil
 }
 
+// rightsPoll is when to look at the caller's rights next; never if authorization is off.
+func (t *tail) rightsPoll() <-chan time.Time {
+	if t.caller == nil {
+		return nil
+	}
+	return t.sim.options.Clock.After(cmp.Or(t.sim.options.Auth.RightsPoll, defaultRightsPoll))
+}
+
+// pass is what every element of the stream passes before it is sent.
+func (t *tail) pass() error {
+	if r := t.sim.outlived(t.caller); r != nil {
+		return t.sim.asStatus(r, nil)
+	}
+	return t.sim.passElement(t.stream.Context(), v2.UpdateService_GetUpdates_FullMethodName, t.ended)
+}
+
 // passElement is what every element of a stream passes before it is sent: it may hang, be late, or meet the stream's end.
-func (s *Sim) passElement(ctx context.Context, method string, ended <-chan struct{}) error {
+func (s *Sim) passElement(ctx context.Context, method string, ended *streamEnd) error {
 	select {
-	case <-ended:
-		return s.streamError()
+	case <-ended.done:
+		return ended.err
 	default:
 	}
 	if err := s.waitIfHung(ctx, method); err != nil {
@@ -248,37 +294,28 @@ func (s *Sim) passElement(ctx context.Context, method string, ended <-chan struc
 	return s.waitDelay(ctx)
 }
 
-func (s *Sim) streamEnd() <-chan struct{} {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	return s.faults.ended
-}
-
-func (s *Sim) streamError() error {
-	s.faults.mu.Lock()
-	defer s.faults.mu.Unlock()
-	return s.faults.endedBy
-}
-
-func (s updateService) GetUpdateByOffset(_ context.Context, req *v2.GetUpdateByOffsetRequest) (*v2.GetUpdateResponse, error) {
+func (s updateService) GetUpdateByOffset(ctx context.Context, req *v2.GetUpdateByOffsetRequest) (*v2.GetUpdateResponse, error) {
 	if req.GetOffset() <= 0 {
 		r := reject(invalidArgument, "NON_POSITIVE_OFFSET", "Offset %d in offset is not a positive integer: the offset has to be either a positive integer (>0)", req.GetOffset())
 		r.indefinite = true
 		return nil, s.sim.asStatus(r, nil)
 	}
-	return s.one(req.GetUpdateFormat(), resource{"OFFSET", fmt.Sprint(req.GetOffset())}, func(l *state) *update { return l.updateAt(req.GetOffset()) })
+	return s.one(callerOf(ctx), req.GetUpdateFormat(), resource{"OFFSET", fmt.Sprint(req.GetOffset())}, func(l *state) *update { return l.updateAt(req.GetOffset()) })
 }
 
-func (s updateService) GetUpdateById(_ context.Context, req *v2.GetUpdateByIdRequest) (*v2.GetUpdateResponse, error) {
+func (s updateService) GetUpdateById(ctx context.Context, req *v2.GetUpdateByIdRequest) (*v2.GetUpdateResponse, error) {
 	if req.GetUpdateId() == "" {
 		return nil, s.sim.asStatus(missingField("update_id"), nil)
 	}
-	return s.one(req.GetUpdateFormat(), resource{"UPDATE_ID", req.GetUpdateId()}, func(l *state) *update { return l.updateByID(req.GetUpdateId()) })
+	return s.one(callerOf(ctx), req.GetUpdateFormat(), resource{"UPDATE_ID", req.GetUpdateId()}, func(l *state) *update { return l.updateByID(req.GetUpdateId()) })
 }
 
-func (s updateService) one(f *v2.UpdateFormat, about resource, find func(*state) *update) (*v2.GetUpdateResponse, error) {
+func (s updateService) one(c *caller, f *v2.UpdateFormat, about resource, find func(*state) *update) (*v2.GetUpdateResponse, error) {
 	format, r := parseUpdateFormat(f)
 	if r != nil {
+		return nil, s.sim.asStatus(r, nil)
+	}
+	if r := c.mayFollow(format); r != nil {
 		return nil, s.sim.asStatus(r, nil)
 	}
 	var found *update

@@ -86,6 +86,10 @@ type Sim struct {
 	// changed is closed and replaced whenever ledger end moves or the ledger is replaced.
 	changed chan struct{}
 	cached  cachedCheckpoint
+	// tails is how many streams of updates are open.
+	tails int
+	// expired is the moment up to which all issued tokens count as expired.
+	expired time.Time
 
 	// ids makes request ids, apart from the ledger's so that reads don't disturb them.
 	ids struct {
@@ -104,8 +108,7 @@ type Sim struct {
 // cachedCheckpoint is what streams give as checkpoints: it lags behind, as on a participant.
 type cachedCheckpoint struct {
 	checkpoint
-	at    time.Time
-	valid bool
+	at time.Time
 }
 
 // New makes a participant with an empty ledger. It serves once Start or Serve is called; the ledger can be used before.
@@ -115,6 +118,7 @@ func New(options Options) *Sim {
 	s.ids.random = newRandom(^options.Seed)
 	s.faults.init()
 	s.ledger = s.freshLedger(options.Seed)
+	s.cached = cachedCheckpoint{checkpoint: s.ledger.checkpoint(), at: options.Clock.Now()}
 	s.server = s.newServer()
 	return s
 }
@@ -134,6 +138,7 @@ func (s *Sim) freshLedger(seed uint64) *state {
 	for _, p := range s.options.Packages {
 		l.packages.add(p, true)
 	}
+	l.users[AdminUser] = (&user{id: AdminUser}).with([]right{{participantAdmin, ""}})
 	return l
 }
 
@@ -211,11 +216,21 @@ func (s *Sim) notify() {
 // renewCheckpoint caches the present end if the cached one is old enough. The lock must be held, and what is about to be
 // appended must not have been.
 func (s *Sim) renewCheckpoint() {
-	now := s.options.Clock.Now()
-	if s.cached.valid && now.Sub(s.cached.at) < s.options.CheckpointAge {
+	// The cache is renewed at a steady beat. Whatever is appended after a beat comes here first, so the present end is still the
+	// one at the last beat.
+	beats := s.options.Clock.Now().Sub(s.cached.at) / s.options.CheckpointAge
+	if beats < 1 {
 		return
 	}
-	s.cached = cachedCheckpoint{checkpoint: s.ledger.checkpoint(), at: now, valid: true}
+	s.cached = cachedCheckpoint{checkpoint: s.ledger.checkpoint(), at: s.cached.at.Add(beats * s.options.CheckpointAge)}
+}
+
+// cachedNow is the checkpoint that streams are given now.
+func (s *Sim) cachedNow() cachedCheckpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewCheckpoint()
+	return s.cached
 }
 
 // change runs a change of the ledger under the lock and wakes the streams.

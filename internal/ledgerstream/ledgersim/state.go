@@ -1,6 +1,7 @@
 package ledgersim
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -22,8 +23,9 @@ type state struct {
 	participant   string
 	synchronizers []synchronizer
 	packages      *packageStore
-	parties       map[string]bool
-	users         map[string]*user
+	// parties are the hosted parties, with the number of synchronizers on which they are known.
+	parties map[string]int
+	users   map[string]*user
 
 	// end is the ledger end and pruned the greatest pruned offset, 0 for none.
 	end, pruned int64
@@ -92,8 +94,10 @@ type reassignment struct {
 	counter        uint64
 	submitter      string
 	exclusivity    time.Time
-	unassigned     int64
-	assigned       int64 // 0 while in flight
+	// unassigned and assigned are the offsets of the two updates, nodeID is the unassignment's place in the first.
+	unassigned int64
+	nodeID     int32
+	assigned   int64 // 0 while in flight
 }
 
 type acceptance struct {
@@ -149,7 +153,7 @@ func newLedger(participant string, synchronizers []synchronizer, seed uint64, fi
 		participant:   participant,
 		synchronizers: synchronizers,
 		packages:      newPackageStore(),
-		parties:       map[string]bool{},
+		parties:       map[string]int{},
 		users:         map[string]*user{},
 		end:           firstEnd,
 		active:        map[string][]*activation{},
@@ -368,27 +372,29 @@ func (l *state) inFlightAt(offset int64) []*reassignment {
 		}
 	}
 	slices.SortFunc(out, func(a, b *reassignment) int {
-		return int(a.unassigned - b.unassigned)
+		return cmp.Or(cmp.Compare(a.unassigned, b.unassigned), cmp.Compare(a.nodeID, b.nodeID))
 	})
 	return out
 }
 
-// allocateParty hosts a new party, in an update of its own.
-func (l *state) allocateParty(hint string, now time.Time) (string, *rejection) {
+// allocateParty hosts a new party, or a known one on one synchronizer more, in an update of its own.
+func (l *state) allocateParty(hint, synchronizer string, now time.Time) (string, *rejection) {
 	_, fingerprint, _ := strings.Cut(l.participant, "::")
 	id := hint + "::" + fingerprint
-	if l.parties[id] {
+	if synchronizer == "" {
+		synchronizer = l.synchronizers[0].id
+	}
+	if known := l.parties[id]; known > 0 && (known >= len(l.synchronizers) || synchronizer == l.synchronizers[0].id) {
 		return "", invalidArguments("Party already exists: party %s is already allocated on this node", short(id)).
 			with("parties", "['"+hint+"']").with("submissionId", "'"+l.random.multihash()+"'")
 	}
-	l.parties[id] = true
-	l.addTopology(topologyEvent{TopologyAdded, id}, now)
+	l.parties[id]++
+	l.addTopology(topologyEvent{TopologyAdded, id}, synchronizer, now)
 	return id, nil
 }
 
-func (l *state) addTopology(e topologyEvent, now time.Time) *update {
-	sync := l.synchronizers[0].id
-	u := &update{kind: topologyUpdate, synchronizer: sync, recordTime: l.recordTime(sync, now), topology: []topologyEvent{e}}
+func (l *state) addTopology(e topologyEvent, synchronizer string, now time.Time) *update {
+	u := &update{kind: topologyUpdate, synchronizer: synchronizer, recordTime: l.recordTime(synchronizer, now), topology: []topologyEvent{e}}
 	l.append(u)
 	return u
 }

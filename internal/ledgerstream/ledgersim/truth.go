@@ -1,6 +1,8 @@
 package ledgersim
 
 import (
+	"time"
+
 	"github.com/disclosured/disclosured/internal/ledger"
 	"github.com/disclosured/disclosured/internal/wormhole"
 )
@@ -182,4 +184,16 @@ type consumeKey struct {
 
 func scopeOf(n *wormhole.ReplayNode) Scope {
 	return Scope{Consumer: n.Consumer, Operator: n.Operator, Namespace: n.Namespace}
+}
+
+// AllocateParty makes a party as the admin call does, and returns its id; a party of that name that exists already is returned.
+func (s *Sim) AllocateParty(hint string) (id string) {
+	s.change(func(l *state, now time.Time) {
+		if id = l.partyCalled(hint); id == "" {
+			for _, sync := range l.synchronizers {
+				id, _ = l.allocateParty(hint, sync.id, now)
+			}
+		}
+	})
+	return id
 }
