@@ -84,7 +84,7 @@ func (a authority) files(t *testing.T, name string) (certFile, keyFile string, p
 }
 
 // listen serves the participant on a loopback port.
-func (p *participant) listen(t *testing.T, options ...grpc.ServerOption) string {
+func (p *participant) listen(t testing.TB, options ...grpc.ServerOption) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

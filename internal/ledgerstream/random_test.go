@@ -18,7 +18,7 @@ import (
 // Random histories under random faults of participant and sink: after every batch and every snapshot the index is exactly the ledger at
 // its offset, each proof is true, and in the end everything is there.
 func TestRandomFaults(t *testing.T) {
-	runs := 12
+	runs := 8
 	for seed := range runs {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { randomRun(t, uint64(seed)) })
@@ -123,7 +123,7 @@ func randomRun(t *testing.T, seed uint64) {
 	cfg := testConfig()
 	cfg.BatchUpdates = 1 + rng.IntN(5)
 	r := start(t, cfg, p, sink)
-	for range 200 {
+	for range 120 {
 		<-time.After(time.Duration(rng.IntN(2000)) * time.Millisecond)
 		grow()
 		if rng.IntN(20) == 0 {
