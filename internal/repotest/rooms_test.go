@@ -81,7 +81,12 @@ var rooms = []room{
 	},
 
 	// What others may import.
-	{path: "replayguard/postgres", ours: []string{"replayguard"}, others: postgres},
+	{
+		path:   "replayguard/postgres",
+		ours:   []string{"replayguard"},
+		others: concat(postgres, []string{"github.com/pressly/goose/v3/..."}),
+	},
+	{path: "replayguard/guardtest", ours: []string{"replayguard"}},
 	{path: "replayguard"},
 	{path: "client/...", ours: []string{"client/...", "proto/...", "internal/wormhole", "internal/contractblob"}, others: grpc},
 
@@ -118,11 +123,11 @@ var only = []struct {
 // testOnly may be imported by tests and by the rooms that serve tests, and by no other.
 var testOnly = []string{
 	"testing", "testing/synctest", "github.com/google/go-cmp/...", "go.uber.org/goleak", "pgregory.net/rapid",
-	"internal/pgserver/pgtest", "internal/index/indextest",
+	"internal/pgserver/pgtest", "internal/index/indextest", "replayguard/guardtest",
 }
 
 // servingTests are the rooms whose code is there for tests.
-var servingTests = []string{"internal/pgserver/pgtest", "internal/index/indextest", "internal/repotest"}
+var servingTests = []string{"internal/pgserver/pgtest", "internal/index/indextest", "internal/repotest", "replayguard/guardtest"}
 
 func TestImports(t *testing.T) {
 	for _, p := range packages(t) {
