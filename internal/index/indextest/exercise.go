@@ -27,6 +27,8 @@ type Harness struct {
 	// Covering, if not nil, is a store's own answer: the contract ids of all authentic nodes, in flight or not, that cover the digest, in
 	// any order.
 	Covering func(ctx context.Context, scope index.Scope, digest wormhole.Digest) ([]string, error)
+	// Break, if not nil, makes the next commit fail with the fault (not LeaseLost).
+	Break func(Fault)
 	// Histories is the number of random histories; 0 is 500, or 10,000 where the environment has DISCLOSURED_SOAK=1.
 	Histories int
 }
@@ -132,11 +134,34 @@ func (r *run) batch(ctx context.Context) error {
 	if err := r.checkDelta(b); err != nil {
 		return err
 	}
-	if err := r.x.Apply(ctx, b); err != nil {
+	broken := b.Through > b.After && r.breakCommit()
+	err := r.x.Apply(ctx, b)
+	if broken && err != nil {
+		// What the follower does: ask where the index stands, go on from there.
+		pos, ok, askErr := r.x.Position(ctx)
+		if askErr != nil || !ok {
+			return fmt.Errorf("asking for the position after a broken commit: %v, %v", ok, askErr)
+		}
+		err = nil
+		if pos.Offset == b.After {
+			err = r.x.Apply(ctx, b)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("applying: %w", err)
 	}
 	r.naive.Apply(b)
 	return r.compare(ctx)
+}
+
+// breakCommit makes the next commit fail, sometimes.
+func (r *run) breakCommit() bool {
+	if r.h.Break == nil || !r.w.chance(20) {
+		return false
+	}
+	r.h.Break(one(r.w, NotWritten, WrittenUnheard))
+	r.story = append(r.story, "the next commit breaks")
+	return true
 }
 
 // tell puts an update in a line.
@@ -191,11 +216,11 @@ func (r *run) checkDelta(b ledger.Batch) error {
 	return differ("a view that followed the delta", picture(followed), picture(next))
 }
 
-// picture is a view in lines.
+// picture is a view in lines. Entries are told apart by identity: views that follow each other share them.
 func picture(v *index.View) []string {
 	var lines []string
 	for e := range v.Each {
-		lines = append(lines, describe(e))
+		lines = append(lines, fmt.Sprintf("%s on %s %p", e.ContractID, e.SynchronizerID, e))
 	}
 	for sd := range v.MissingDigests {
 		lines = append(lines, fmt.Sprintf("missing %s in %s", sd.Digest, sd.Scope))
@@ -248,25 +273,43 @@ func (r *run) reseed(ctx context.Context, reason ledger.SeedReason) error {
 			return fmt.Errorf("aborting a seed: %w", err)
 		}
 	}
-	seed, err := r.x.BeginSeed(ctx, start)
-	if err != nil {
-		return fmt.Errorf("beginning a seed: %w", err)
-	}
-	if err := seed.AddInFlight(ctx, flying); err != nil {
-		return fmt.Errorf("adding to a seed: %w", err)
-	}
-	for rest := active; len(rest) > 0; {
-		n := 1 + r.w.pick(len(rest))
-		if err := seed.Add(ctx, rest[:n]); err != nil {
-			return fmt.Errorf("adding to a seed: %w", err)
-		}
-		rest = rest[n:]
-	}
-	if err := seed.Commit(ctx); err != nil {
-		return fmt.Errorf("committing a seed: %w", err)
+	if err := r.seed(ctx, start, active, flying); err != nil {
+		return err
 	}
 	r.naive.Seed(start, slices.Clone(active), slices.Clone(flying))
 	return r.compare(ctx)
+}
+
+// seed seeds the index, in pieces. Where the commit breaks, whether or not it took effect, it seeds again:
+// the place alone does not tell a new generation from the old one.
+func (r *run) seed(ctx context.Context, start ledger.SeedStart, active []ledger.Contract, flying []ledger.InFlight) error {
+	for {
+		seed, err := r.x.BeginSeed(ctx, start)
+		if err != nil {
+			return fmt.Errorf("beginning a seed: %w", err)
+		}
+		if err := seed.AddInFlight(ctx, flying); err != nil {
+			return fmt.Errorf("adding to a seed: %w", err)
+		}
+		for rest := active; len(rest) > 0; {
+			n := 1 + r.w.pick(len(rest))
+			if err := seed.Add(ctx, rest[:n]); err != nil {
+				return fmt.Errorf("adding to a seed: %w", err)
+			}
+			rest = rest[n:]
+		}
+		broken := r.breakCommit()
+		err = seed.Commit(ctx)
+		if err == nil {
+			return nil
+		}
+		if !broken {
+			return fmt.Errorf("committing a seed: %w", err)
+		}
+		if _, _, err := r.x.Position(ctx); err != nil {
+			return fmt.Errorf("asking for the position after a broken commit: %w", err)
+		}
+	}
 }
 
 // compare holds everything that the index answers to what the naive index answers.

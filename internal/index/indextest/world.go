@@ -416,7 +416,14 @@ func (w *World) importOrPurge() []ledger.Event {
 		if e == nil {
 			return nil
 		}
-		return []ledger.Event{{Kind: ledger.Unassigned, ContractID: e.ContractID, TemplateID: e.TemplateID, Source: e.SynchronizerID, Target: e.SynchronizerID, ReassignmentCounter: e.ReassignmentCounter + 1}}
+		events := []ledger.Event{{Kind: ledger.Unassigned, ContractID: e.ContractID, TemplateID: e.TemplateID, Source: e.SynchronizerID, Target: e.SynchronizerID, ReassignmentCounter: e.ReassignmentCounter + 1}}
+		if node, ok := e.Payload.(*wormhole.ReplayNode); ok && w.chance(20) {
+			// A new node in the purged one's place is not its successor, and what it holds was not consumed just now.
+			next := *node
+			next.Consumed = next.Consumed.With(w.digest(node.Prefix))
+			events = append(events, create(w.contract(e.PackageName, &next)))
+		}
+		return events
 	}
 	if w.chance(30) {
 		// Again what is there, perhaps as it was before.
@@ -539,6 +546,10 @@ func (w *World) Reseed(reason ledger.SeedReason) (start ledger.SeedStart, active
 			continue
 		}
 		active = append(active, c)
+		if e.ReassignmentCounter > 0 && w.chance(20) {
+			// A participant may show a flight that has already landed.
+			flying = append(flying, ledger.InFlight{Contract: c, Source: "elsewhere::1220cd", Target: e.SynchronizerID, ReassignmentCounter: e.ReassignmentCounter})
+		}
 	}
 	for _, e := range w.buried {
 		// A participant whose store is damaged shows what has long ended.
