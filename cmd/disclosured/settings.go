@@ -251,15 +251,3 @@ func configurationManual() string {
 	return b.String()
 }
 
-// readSecretFile reads a file that holds one secret, without the white space around it.
-func readSecretFile(setting, path string) (string, error) {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", setting, err)
-	}
-	secret := strings.TrimSpace(string(content))
-	if secret == "" {
-		return "", fmt.Errorf("%s: the file %s is empty", setting, path)
-	}
-	return secret, nil
-}
