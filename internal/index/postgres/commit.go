@@ -139,9 +139,16 @@ func contractTable(name string, generation, commitSeq int64, entries []*index.En
 	return t, nil
 }
 
-// deleteContracts deletes contracts of a generation by their keys.
-const deleteContracts = `DELETE FROM disclosured.contract c USING unnest($2::text[], $3::text[]) AS k (contract_id, synchronizer_id)
-	WHERE c.generation = $1::bigint AND c.contract_id = k.contract_id AND c.synchronizer_id = k.synchronizer_id`
+// deleteContracts deletes contracts of a generation by their keys. As with coveringQuery, OFFSET 0 has each key looked up by itself: a
+// planner that believes the generation to be small would read all of it for each commit.
+const deleteContracts = `DELETE FROM disclosured.contract WHERE ctid = ANY (ARRAY(
+	SELECT c.ctid FROM unnest($2::text[], $3::text[]) AS k (contract_id, synchronizer_id) CROSS JOIN LATERAL (SELECT n.ctid FROM disclosured.contract n
+		WHERE n.generation = $1::bigint AND n.contract_id = k.contract_id AND n.synchronizer_id = k.synchronizer_id OFFSET 0) c))`
+
+// foundMissing marks digests of a generation as no longer missing, one by one as in deleteContracts.
+const foundMissing = `UPDATE disclosured.missing_digest SET removed_seq = $2::bigint WHERE ctid = ANY (ARRAY(
+	SELECT m.ctid FROM unnest($3::bigint[], $4::bytea[]) AS k (scope_id, digest) CROSS JOIN LATERAL (SELECT n.ctid FROM disclosured.missing_digest n
+		WHERE n.generation = $1::bigint AND n.scope_id = k.scope_id AND n.digest = k.digest OFFSET 0) m))`
 
 // queueRemovals deletes the rows of the keys that go and of those that are put anew, and notes the former for followers.
 func queueRemovals(batch *pgx.Batch, w written, d index.Delta) {
@@ -181,8 +188,7 @@ func queueKnownScopes(batch *pgx.Batch, w written, d index.Delta, ids scopeIDs) 
 func queueMissing(batch *pgx.Batch, w written, d index.Delta, ids scopeIDs) {
 	if len(d.MissingRemove) > 0 {
 		numbers, digests := digestColumns(d.MissingRemove, ids)
-		batch.Queue(`UPDATE disclosured.missing_digest m SET removed_seq = $2::bigint FROM unnest($3::bigint[], $4::bytea[]) AS k (scope_id, digest)
-			WHERE m.generation = $1::bigint AND m.scope_id = k.scope_id AND m.digest = k.digest`, w.generation, w.commitSeq, numbers, digests)
+		batch.Queue(foundMissing, w.generation, w.commitSeq, numbers, digests)
 	}
 	if len(d.MissingAdd) > 0 {
 		numbers, digests := digestColumns(d.MissingAdd, ids)

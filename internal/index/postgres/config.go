@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -82,7 +82,7 @@ func (c Config) connString() (string, error) {
 }
 
 // connConfig is the configuration of one connection.
-func (c Config) connConfig() (*pgx.ConnConfig, error) {
+func (c Config) connConfig(dial pgconn.DialFunc) (*pgx.ConnConfig, error) {
 	url, err := c.connString()
 	if err != nil {
 		return nil, err
@@ -92,15 +92,14 @@ func (c Config) connConfig() (*pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, badURL()
 	}
-	c.prepare(cfg.ConnConfig, url)
+	c.prepare(cfg.ConnConfig, url, dial)
 	return cfg.ConnConfig, nil
 }
 
 // prepare sets what a connection needs whatever the URL says.
-func (c Config) prepare(cfg *pgx.ConnConfig, url string) {
+func (c Config) prepare(cfg *pgx.ConnConfig, url string, dial pgconn.DialFunc) {
 	cfg.ConnectTimeout = c.ConnectTimeout
-	dialer := &net.Dialer{Timeout: c.ConnectTimeout, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
-	cfg.DialFunc = dialer.DialContext
+	cfg.DialFunc = dial
 	if !strings.Contains(url, "default_query_exec_mode") {
 		// Descriptions are cached, statements are not named: safe behind a transaction pooler, and binary.
 		cfg.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
@@ -111,7 +110,7 @@ func (c Config) prepare(cfg *pgx.ConnConfig, url string) {
 }
 
 // poolConfig is the pool's configuration.
-func (c Config) poolConfig() (*pgxpool.Config, error) {
+func (c Config) poolConfig(dial pgconn.DialFunc) (*pgxpool.Config, error) {
 	url, err := c.connString()
 	if err != nil {
 		return nil, err
@@ -120,7 +119,7 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, badURL()
 	}
-	c.prepare(cfg.ConnConfig, url)
+	c.prepare(cfg.ConnConfig, url, dial)
 	switch {
 	case c.MaxConns > 0:
 		cfg.MaxConns = c.MaxConns
@@ -135,7 +134,7 @@ func (c Config) poolConfig() (*pgxpool.Config, error) {
 	cfg.MaxConnLifetimeJitter = 10 * time.Minute
 	if c.URLFile != "" {
 		cfg.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
-			fresh, err := c.connConfig()
+			fresh, err := c.connConfig(dial)
 			if err != nil {
 				return err
 			}

@@ -15,16 +15,19 @@ import (
 )
 
 // Every query of history takes the number of the present history from the cursor in the same statement, so that it can't read one history
-// half and another half.
+// half and another half. These numbers are scalar subqueries and not joins, so that the planner needs no statistics to use an index.
+const (
+	presentHistory = `(SELECT history FROM disclosured.cursor)`
+	scopeByKey     = `(SELECT id FROM disclosured.scope WHERE key = $1::bytea)`
+)
 
 // Consumed is the first update that put the digest into the scope's trie at or before the offset; see index.History.
 func (s *Store) Consumed(ctx context.Context, scope index.Scope, digest wormhole.Digest, atOrBefore int64) (c index.Consume, ok bool, err error) {
 	c = index.Consume{Scope: scope, Digest: digest}
 	ok, err = s.one(ctx, "looking up a consume", func(ctx context.Context, conn *pgxpool.Conn) error {
 		var recordTime *time.Time
-		err := conn.QueryRow(ctx, `SELECT h.ledger_offset, h.update_id, h.record_time FROM disclosured.cursor p
-			JOIN disclosured.scope s ON s.key = $1::bytea
-			JOIN disclosured.consume h ON h.history = p.history AND h.scope_id = s.id AND h.digest = $2::bytea AND h.ledger_offset <= $3::bigint
+		err := conn.QueryRow(ctx, `SELECT h.ledger_offset, h.update_id, h.record_time FROM disclosured.consume h
+			WHERE h.history = `+presentHistory+` AND h.scope_id = `+scopeByKey+` AND h.digest = $2::bytea AND h.ledger_offset <= $3::bigint
 			ORDER BY h.ledger_offset LIMIT 1`, scopeKey(scope), digest[:], atOrBefore).Scan(&c.Offset, &c.UpdateID, &recordTime)
 		c.RecordTime = timeOf(recordTime)
 		return err
@@ -38,7 +41,7 @@ func (s *Store) Consumed(ctx context.Context, scope index.Scope, digest wormhole
 // EndOf is how the contract last ended at or before the offset; see index.History.
 func (s *Store) EndOf(ctx context.Context, contractID string, atOrBefore int64) (e index.Ended, ok bool, err error) {
 	err = s.read(ctx, "looking up a contract's end", func(ctx context.Context, conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, `SELECT `+selectEnded+` WHERE e.contract_id = $1 AND e.ledger_offset <= $2::bigint ORDER BY e.ledger_offset DESC LIMIT 1`, contractID, atOrBefore)
+		rows, err := conn.Query(ctx, `SELECT `+selectEnded+` AND e.contract_id = $1 AND e.ledger_offset <= $2::bigint ORDER BY e.ledger_offset DESC LIMIT 1`, contractID, atOrBefore)
 		if err != nil {
 			return err
 		}
@@ -53,8 +56,8 @@ func (s *Store) UpdateByID(ctx context.Context, updateID string) (u index.Update
 	u = index.UpdateRef{UpdateID: updateID}
 	ok, err = s.one(ctx, "looking up an update", func(ctx context.Context, conn *pgxpool.Conn) error {
 		var recordTime *time.Time
-		err := conn.QueryRow(ctx, `SELECT h.ledger_offset, h.record_time FROM disclosured.cursor p
-			JOIN disclosured.applied_update h ON h.history = p.history AND h.update_id = $1
+		err := conn.QueryRow(ctx, `SELECT h.ledger_offset, h.record_time FROM disclosured.applied_update h
+			WHERE h.history = `+presentHistory+` AND h.update_id = $1
 			ORDER BY h.ledger_offset DESC LIMIT 1`, updateID).Scan(&u.Offset, &recordTime)
 		u.RecordTime = timeOf(recordTime)
 		return err
@@ -77,9 +80,8 @@ func (s *Store) HistorySince(ctx context.Context) (since int64, err error) {
 func (s *Store) NodeLives(ctx context.Context, scope index.Scope, prefix wormhole.Prefix, atOrBefore int64, limit int) (lives []index.NodeLife, err error) {
 	err = s.read(ctx, "looking up ended nodes", func(ctx context.Context, conn *pgxpool.Conn) error {
 		// "g" is the first text after all hex digits: the prefixes at or below p are those in [p, p || "g").
-		rows, err := conn.Query(ctx, `SELECT e.contract_id, e.prefix, e.since, e.record_time FROM disclosured.cursor p
-			JOIN disclosured.scope s ON s.key = $1::bytea
-			JOIN disclosured.ended e ON e.history = p.history AND e.scope_id = s.id AND e.prefix >= $2 AND e.prefix < $3 AND e.ledger_offset <= $4::bigint AND e.how <> 5
+		rows, err := conn.Query(ctx, `SELECT e.contract_id, e.prefix, e.since, e.record_time FROM disclosured.ended e
+			WHERE e.history = `+presentHistory+` AND e.scope_id = `+scopeByKey+` AND e.prefix >= $2 AND e.prefix < $3 AND e.ledger_offset <= $4::bigint AND e.how <> 5
 			ORDER BY e.ledger_offset DESC, e.contract_id LIMIT $5::bigint`, scopeKey(scope), prefix.String(), prefix.String()+"g", atOrBefore, max(0, limit))
 		if err != nil {
 			return err
@@ -114,10 +116,10 @@ func (s *Store) one(ctx context.Context, what string, f func(ctx context.Context
 	return ok && err == nil, err
 }
 
-// selectEnded lists the columns that eachEnded reads, and their tables: ends of the present history.
+// selectEnded selects what eachEnded reads: ends of the present history. A query goes on with AND.
 const selectEnded = `e.contract_id, e.how, e.after_offset, e.ledger_offset, e.update_id, e.record_time, e.since, e.successors::text, e.prefix,
 		s.package_name, s.operator, s.consumer, s.namespace
-	FROM disclosured.cursor p JOIN disclosured.ended e ON e.history = p.history LEFT JOIN disclosured.scope s ON s.id = e.scope_id`
+	FROM disclosured.ended e LEFT JOIN disclosured.scope s ON s.id = e.scope_id WHERE e.history = ` + presentHistory
 
 func eachEnded(rows pgx.Rows, each func(index.Ended)) error {
 	defer rows.Close()

@@ -136,9 +136,14 @@ func counts(a, b *index.Entry) bool {
 
 // coveringQuery compares with every prefix of the digest up to the scope's greatest depth. The greatest prefix at or before the digest would be
 // one step cheaper and wrong: where there is a fork it can miss the covering root.
-const coveringQuery = `SELECT ` + selectContract + ` FROM disclosured.cursor p
-	JOIN disclosured.scope s ON s.key = $1::bytea
-	JOIN disclosured.contract c ON c.generation = p.generation AND c.scope_id = s.id AND c.prefix = ANY (($2::text[])[1:s.depth + 1])
+//
+// OFFSET 0 has the planner look each prefix up by itself, by all three columns of the index. Left to its statistics it does so as a
+// rule; but right after a seed these know nothing of the generation, it believes that there is next to nothing in it, and
+// filters all of its rows.
+const coveringQuery = `SELECT ` + selectContract + ` FROM unnest(($2::text[])[1:(SELECT depth + 1 FROM disclosured.scope WHERE key = $1::bytea)]) AS of (prefix)
+	CROSS JOIN LATERAL (SELECT * FROM disclosured.contract n
+		WHERE n.generation = (SELECT generation FROM disclosured.cursor) AND n.scope_id = (SELECT id FROM disclosured.scope WHERE key = $1::bytea)
+			AND n.prefix = of.prefix COLLATE "C" OFFSET 0) c
 	ORDER BY c.prefix, c.contract_id, c.synchronizer_id`
 
 // prefixesOf are all prefixes that a node can have that covers the digest, shortest first.

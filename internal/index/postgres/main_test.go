@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	asked := false
 	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "rapid.checks" })
 	if !asked && os.Getenv("DISCLOSURED_SOAK") != "1" {
-		flag.Set("rapid.checks", "20") // each is dozens of transactions
+		flag.Set("rapid.checks", "10") // each is dozens of transactions
 	}
 	pgtest.Main(m)
 }
@@ -115,4 +115,13 @@ func load(t testing.TB, s *Store) (map[index.Key]*index.Entry, index.Loaded) {
 		t.Fatal(err)
 	}
 	return entries, loaded
+}
+
+// countRows counts all rows of a table, whatever generation they are of.
+func countRows(t testing.TB, s *Store, table string) (n int) {
+	t.Helper()
+	if err := s.pool.QueryRow(t.Context(), `SELECT count(*) FROM disclosured.`+table).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

@@ -59,7 +59,7 @@ const (
 // would fail on what the first created, and change nothing.
 func Migrate(ctx context.Context, cfg Config, direction Direction) ([]Migration, error) {
 	cfg = cfg.withDefaults()
-	connConfig, err := cfg.connConfig()
+	connConfig, err := cfg.connConfig(newDialer(cfg.ConnectTimeout).dial)
 	if err != nil {
 		return nil, err
 	}

@@ -168,7 +168,7 @@ func (g *seed) Ended(ctx context.Context, contractIDs []string) (map[string]inde
 	}
 	err := g.store.read(ctx, "looking for ended contracts", func(ctx context.Context, conn *pgxpool.Conn) error {
 		rows, err := conn.Query(ctx, `SELECT DISTINCT ON (e.contract_id) `+selectEnded+`
-			WHERE e.contract_id = ANY ($1::text[]) ORDER BY e.contract_id, e.ledger_offset DESC`, contractIDs)
+			AND e.contract_id = ANY ($1::text[]) ORDER BY e.contract_id, e.ledger_offset DESC`, contractIDs)
 		if err != nil {
 			return err
 		}

@@ -25,6 +25,7 @@ import (
 // seed made it.
 type Store struct {
 	pool    *pgxpool.Pool
+	dialer  *dialer
 	log     *slog.Logger
 	timeout time.Duration
 	// beginWrite begins a transaction with the deadlines that the server keeps.
@@ -53,7 +54,8 @@ var _ index.Store = (*Store)(nil)
 // ErrNewerSchema where they differ, and has then written nothing; with Config.Migrate pending migrations are applied first.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
-	poolConfig, err := cfg.poolConfig()
+	dialer := newDialer(cfg.ConnectTimeout)
+	poolConfig, err := cfg.poolConfig(dialer.dial)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +63,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	s := &Store{pool: pool, log: cfg.Logger, timeout: cfg.Timeout, clock: "clock_timestamp()", sweepNow: make(chan struct{}, 1)}
+	s := &Store{pool: pool, dialer: dialer, log: cfg.Logger, timeout: cfg.Timeout, clock: "clock_timestamp()", sweepNow: make(chan struct{}, 1)}
 	ms := cfg.Timeout.Milliseconds()
 	s.beginWrite = fmt.Sprintf("begin isolation level read committed read write; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d", ms, ms)
 
@@ -70,7 +72,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		_, err = Migrate(ctx, cfg, Up)
 	}
 	if err != nil {
-		pool.Close()
+		s.closePool()
 		return nil, err
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
@@ -80,14 +82,21 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// Close stops what runs in the background, waits for it, and closes the connections. A lease that was not released is left to
-// expire.
+// Close stops what runs in the background, waits for it, and closes the connections, within seconds whatever the server does. No
+// other method may be running. A lease that was not released is left to expire.
 func (s *Store) Close() {
 	s.closed.Do(func() {
 		s.stop()
 		s.background.Wait()
-		s.pool.Close()
+		s.closePool()
 	})
+}
+
+// closePool closes the connections, by force where they don't close by themselves.
+func (s *Store) closePool() {
+	force := time.AfterFunc(closePatience, s.dialer.end)
+	defer force.Stop()
+	s.pool.Close()
 }
 
 // Ping proves that the database answers.

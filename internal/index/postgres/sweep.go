@@ -77,7 +77,8 @@ func (s *Store) Sweep(ctx context.Context) error {
 	return s.deleteBatches(ctx, epoch, "generation", `state = 'retired' AND NOT EXISTS (SELECT FROM disclosured.contract c WHERE c.generation = t.generation)`)
 }
 
-// deleteBatches deletes the rows of a table that meet the condition, some at a time.
+// deleteBatches deletes the rows of a table, called t, that meet the condition, some at a time. The condition is asked twice: a row that a
+// commit changes between being found and being deleted is deleted only if it still meets it.
 func (s *Store) deleteBatches(ctx context.Context, epoch int64, name, condition string) error {
 	for {
 		var n int64
@@ -85,7 +86,7 @@ func (s *Store) deleteBatches(ctx context.Context, epoch int64, name, condition 
 			if err := fence(ctx, tx, epoch); err != nil {
 				return err
 			}
-			tag, err := tx.Exec(ctx, fmt.Sprintf(`DELETE FROM disclosured.%[1]s WHERE ctid = ANY (ARRAY(SELECT t.ctid FROM disclosured.%[1]s t WHERE %[2]s LIMIT %[3]d))`, name, condition, sweepBatch))
+			tag, err := tx.Exec(ctx, fmt.Sprintf(`DELETE FROM disclosured.%[1]s t WHERE t.ctid = ANY (ARRAY(SELECT t.ctid FROM disclosured.%[1]s t WHERE %[2]s LIMIT %[3]d)) AND %[2]s`, name, condition, sweepBatch))
 			n = tag.RowsAffected()
 			return err
 		})

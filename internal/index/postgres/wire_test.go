@@ -29,6 +29,8 @@ type wire struct {
 
 	mu     sync.Mutex
 	frozen chan struct{}       // not nil while frozen
+	lost   chan struct{}       // closed by lose: what is open then swallows everything for ever
+	over   chan struct{}       // closed at the test's end
 	fault  func(string) fault  // asked for each query; nil passes all
 	ends   map[net.Conn]string // open connections
 	done   sync.WaitGroup
@@ -45,12 +47,13 @@ func newWire(t testing.TB, serverURL string) *wire {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{target: u.Host, ln: ln, ends: map[net.Conn]string{}}
+	w := &wire{target: u.Host, ln: ln, ends: map[net.Conn]string{}, lost: make(chan struct{}), over: make(chan struct{})}
 	u.Host = ln.Addr().String()
 	w.url = u.String()
 	w.done.Go(w.accept)
 	t.Cleanup(func() {
 		ln.Close()
+		close(w.over)
 		w.heal()
 		w.cutAll()
 		w.done.Wait()
@@ -129,6 +132,21 @@ func (w *wire) heal() {
 	}
 }
 
+// lose makes the connections that are open swallow everything for ever, as when a firewall has forgotten them. New ones work.
+func (w *wire) lose() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	close(w.lost)
+	w.lost = make(chan struct{})
+}
+
+// lostMark is the channel that is closed once the connections that are open now are lost.
+func (w *wire) lostMark() chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
+}
+
 // hole is the channel that is closed when the wire heals; nil where it is not frozen.
 func (w *wire) hole() chan struct{} {
 	w.mu.Lock()
@@ -160,6 +178,7 @@ func (w *wire) serve(client net.Conn) {
 	w.track(server, "server")
 	defer w.close(client, server)
 
+	lost := w.lostMark()
 	var mu sync.Mutex
 	dropAnswers := false
 	answered := make(chan struct{})
@@ -180,7 +199,7 @@ func (w *wire) serve(client net.Conn) {
 				}
 				continue
 			}
-			if !w.deliver(client, message) {
+			if !w.deliver(client, message, lost) {
 				return
 			}
 		}
@@ -198,19 +217,25 @@ func (w *wire) serve(client net.Conn) {
 				mu.Lock()
 				dropAnswers = true
 				mu.Unlock()
-				w.deliver(server, message)
+				w.deliver(server, message, lost)
 				<-answered
 				return
 			}
 		}
-		if !w.deliver(server, message) {
+		if !w.deliver(server, message, lost) {
 			return
 		}
 	}
 }
 
 // deliver writes a message, unless the wire is a black hole: then it is lost, and so is all that follows on this connection.
-func (w *wire) deliver(to net.Conn, message []byte) bool {
+func (w *wire) deliver(to net.Conn, message []byte, lost chan struct{}) bool {
+	select {
+	case <-lost:
+		<-w.over
+		return false
+	default:
+	}
 	if hole := w.hole(); hole != nil {
 		<-hole
 		return false
