@@ -249,4 +249,3 @@ func configurationManual() string {
 	}
 	return b.String()
 }
-
