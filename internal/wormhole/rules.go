@@ -11,6 +11,10 @@ type Rule struct {
 	Code RuleCode
 	// Message is the ledger's text, exactly.
 	Message string
+	// Number is the number that the rule is about: the guardian's index of a rule on signatures, the version, the action.
+	Number int64
+	// Have and Need are RuleNoQuorum's.
+	Have, Need int
 }
 
 // Error is the ledger's message.
@@ -78,5 +82,5 @@ const (
 func rule(code RuleCode, message string) *Rule { return &Rule{Code: code, Message: message} }
 
 func numbered(code RuleCode, message string, i int64) *Rule {
-	return rule(code, message+strconv.FormatInt(i, 10))
+	return &Rule{Code: code, Message: message + strconv.FormatInt(i, 10), Number: i}
 }

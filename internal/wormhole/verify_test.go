@@ -322,3 +322,69 @@ func TestVerifyAndConsumeBindsTheNode(t *testing.T) {
 		}
 	}
 }
+
+// TestRecoverSignatures: with the guardians' own keys the verdict is VerifySignatures', and where a key is not to be had the signature is
+// not the guardian's.
+func TestRecoverSignatures(t *testing.T) {
+	guardians := map[uint8]wormhole.GuardianKey{}
+	set := wormhole.GuardianSet{}
+	for i := range uint8(4) {
+		guardians[i] = wormhole.TestGuardian(strconv.Itoa(int(i)))
+		set.Keys = append(set.Keys, guardians[i].Address())
+	}
+	good := wormhole.SignVAA(sampleBody(1), 5, guardians)
+	keys, err := set.RecoverSignatures(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wormhole.PubKeys(guardians), keys); diff != "" {
+		t.Errorf("keys (-want +got):\n%s", diff)
+	}
+	for name, c := range map[string]struct {
+		spoil func(*wormhole.VAA)
+		want  wormhole.Rule
+	}{
+		"no quorum":     {func(v *wormhole.VAA) { v.Signatures = v.Signatures[:2] }, wormhole.Rule{Code: wormhole.RuleNoQuorum, Message: "no quorum: have 2, need 3", Have: 2, Need: 3}},
+		"not ascending": {func(v *wormhole.VAA) { v.Signatures[1].GuardianIndex = 0 }, wormhole.Rule{Code: wormhole.RuleSignaturesNotAscending, Message: "signature indices not strictly ascending"}},
+		"out of range":  {func(v *wormhole.VAA) { v.Signatures[3].GuardianIndex = 4 }, wormhole.Rule{Code: wormhole.RuleGuardianOutOfRange, Message: "guardian index out of range: 4", Number: 4}},
+		"another's":     {func(v *wormhole.VAA) { v.Signatures[2] = v.Signatures[1]; v.Signatures[2].GuardianIndex = 2 }, wormhole.Rule{Code: wormhole.RuleInvalidSignature, Message: "invalid signature for guardian index 2", Number: 2}},
+		"r of no point": {func(v *wormhole.VAA) { v.Signatures[1].R = [32]byte{} }, wormhole.Rule{Code: wormhole.RuleInvalidSignature, Message: "invalid signature for guardian index 1", Number: 1}},
+		"s is the order's": {func(v *wormhole.VAA) {
+			v.Signatures[1].S = [32]byte(unhex(t, "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141"))
+		}, wormhole.Rule{Code: wormhole.RuleInvalidSignature, Message: "invalid signature for guardian index 1", Number: 1}},
+		"damaged":            {func(v *wormhole.VAA) { v.Signatures[3].S[31] ^= 1 }, wormhole.Rule{Code: wormhole.RuleInvalidSignature, Message: "invalid signature for guardian index 3", Number: 3}},
+		"v says nothing":     {func(v *wormhole.VAA) { v.Signatures[0].V = 200 }, wormhole.Rule{}},
+		"another recovery":   {func(v *wormhole.VAA) { v.Signatures[0].V ^= 1 }, wormhole.Rule{}},
+		"more than the set":  {func(v *wormhole.VAA) { v.Signatures = append(v.Signatures, v.Signatures...) }, wormhole.Rule{Code: wormhole.RuleSignaturesNotAscending, Message: "signature indices not strictly ascending"}},
+		"first in the order": {func(v *wormhole.VAA) { v.Signatures[0].S[31] ^= 1; v.Signatures[1].GuardianIndex = 9 }, wormhole.Rule{Code: wormhole.RuleInvalidSignature, Message: "invalid signature for guardian index 0"}},
+	} {
+		vaa, err := wormhole.ParseVAA(good.Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.spoil(vaa)
+		keys, err := set.RecoverSignatures(vaa)
+		got := wormhole.Rule{}
+		if rule := wormhole.RuleOf(err); rule != nil {
+			got = *rule
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if (err == nil) != (keys != nil) {
+			t.Errorf("%s: %d keys with the error %v", name, len(keys), err)
+		}
+		// The ledger, given the guardians' own keys, says the same.
+		ledgers := wormhole.Rule{}
+		if rule := wormhole.RuleOf(set.VerifySignatures(vaa, wormhole.PubKeys(guardians))); rule != nil {
+			ledgers = *rule
+		}
+		if diff := cmp.Diff(ledgers, got); diff != "" {
+			t.Errorf("%s: the ledger says (-) and we say (+):\n%s", name, diff)
+		}
+	}
+	nobody := wormhole.GuardianSet{Keys: []string{""}}
+	if keys, err := nobody.RecoverSignatures(wormhole.SignVAA(sampleBody(1), 5, map[uint8]wormhole.GuardianKey{0: guardians[0]})); err == nil {
+		t.Errorf("a guardian without an address has signed with %v", keys)
+	}
+}
