@@ -292,8 +292,8 @@ func (l *state) activate(c *contract, u *update, synchronizer string, counter ui
 	l.activations = append(l.activations, a)
 	l.active[c.id] = append(l.active[c.id], a)
 	l.byContract[c.id] = append(l.byContract[c.id], a)
-	if n, ok := c.payload.(*wormhole.ReplayNode); ok {
-		l.byScope[scopeOf(n)] = append(l.byScope[scopeOf(n)], a)
+	if scope, ok := c.scope(); ok {
+		l.byScope[scope] = append(l.byScope[scope], a)
 	}
 	if l.contracts[c.id] == nil {
 		l.contracts[c.id] = &fate{contract: c, created: a}
@@ -328,7 +328,7 @@ func (l *state) archive(u *update, n *node) {
 // noteConsume keeps what a ConsumeDigest consumed.
 func (l *state) noteConsume(u *update, n *node) {
 	arg, isRecord := n.arg.(damlvalue.Record)
-	replayNode, isNode := n.contract.payload.(*wormhole.ReplayNode)
+	scope, isNode := n.contract.scope()
 	if n.choice != "ConsumeDigest" || !isRecord || !isNode {
 		return
 	}
@@ -336,7 +336,7 @@ func (l *state) noteConsume(u *update, n *node) {
 	if err != nil {
 		return
 	}
-	key := consumeKey{scopeOf(replayNode), digest}
+	key := consumeKey{scope, digest}
 	l.consumed[key] = append(l.consumed[key], Consumption{Offset: u.offset, UpdateID: u.id})
 }
 

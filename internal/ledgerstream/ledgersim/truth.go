@@ -182,8 +182,13 @@ type consumeKey struct {
 	digest wormhole.Digest
 }
 
-func scopeOf(n *wormhole.ReplayNode) Scope {
-	return Scope{Consumer: n.Consumer, Operator: n.Operator, Namespace: n.Namespace}
+// scope is the trie of a replay node.
+func (c *contract) scope() (Scope, bool) {
+	n, ok := c.payload.(*wormhole.ReplayNode)
+	if !ok {
+		return Scope{}, false
+	}
+	return Scope{Consumer: n.Consumer, Operator: n.Operator, Namespace: n.Namespace}, true
 }
 
 // AllocateParty makes a party as the admin call does, and returns its id; a party of that name that exists already is returned.
