@@ -187,6 +187,20 @@ func invalidAtSubmission(t *testing.T, newGuard Maker) {
 		t.Errorf("got %v, want ErrExpired in it", r)
 	}
 	s.wantLive(t, 0)
+
+	// It is the validator that is asked again, and not only the store that knows better.
+	errLate := errors.New("too late by now")
+	asked := 0
+	s = newSystem(t, newGuard, unlimited(10), replayguard.WithTTLValidator(validatorFunc(func(replayguard.Message, time.Time) error {
+		if asked++; asked == 2 {
+			return errLate
+		}
+		return nil
+	})))
+	if r := s.refused(t, s.message(1, 60), replayguard.Invalid, replayguard.CauseExpiry); !errors.Is(r, errLate) {
+		t.Errorf("got %v, want the validator's error in it", r)
+	}
+	s.wantLive(t, 0)
 }
 
 func forged(t *testing.T, newGuard Maker) {
