@@ -165,7 +165,7 @@ type Position struct {
 	// Offset is the offset up to which the index is complete; 0 is the ledger's beginning.
 	Offset int64
 	// UpdateOffset, UpdateID and RecordTime are those of the last real update at or before Offset that the index applied;
-	// zero where none was (after a seed, say).
+	// zero where none was (after a seed without an anchor, say).
 	UpdateOffset int64
 	UpdateID     string
 	RecordTime   time.Time

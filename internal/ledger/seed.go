@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // ErrLostLease says that another writer has taken the index over: this one must stop writing at once.
@@ -66,4 +67,12 @@ type Seed interface {
 	Commit(ctx context.Context) error
 	// Abort drops the generation.
 	Abort(ctx context.Context) error
+}
+
+// Anchored is a Seed that can take the last update that its snapshot contains, as far as that is known: Position's UpdateOffset,
+// UpdateID and RecordTime of the generation until an update is applied. With it a history that was replaced soon after a seed can
+// be noticed, and answers can name an update from the beginning. A Seed without it has none until then.
+type Anchored interface {
+	// Anchor is called at most once, before Commit. The offset is positive and not past the seed's.
+	Anchor(offset int64, updateID string, recordTime time.Time)
 }

@@ -96,6 +96,8 @@
 //	no message of a bounded stream or snapshot for 60 s  again
 //	the live stream owes for 30 s what a proof brought   again
 //	the connection breaks                           again
+//	nothing comes in time (DeadlineExceeded, a stall,
+//	a live stream that owes)                        again, on a new connection: this one may be half-open
 //	another participant answers                     again; the next session finds out
 //	the ledger ends before the index                snapshot (rewound)
 //	offsets that don't ascend                       again

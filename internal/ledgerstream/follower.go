@@ -127,9 +127,24 @@ func (f *Follower) Run(ctx context.Context) error {
 		f.setReseed(end.reseed)
 		delay := f.delay(end, pause)
 		f.note(end, s, fruitless, delay)
+		f.renew(end)
 		if err := f.sleep(ctx, delay); err != nil {
 			return err
 		}
+	}
+}
+
+// silence are the reasons of an ending that say that nothing came: the connection may be one whose other end is gone.
+var silence = []string{"deadline_exceeded", "stalled", "tail_behind"}
+
+// renew gives a connection up on which nothing came, where it can be made anew: on a half-open one every session would end like this.
+func (f *Follower) renew(end *ending) {
+	conn, ok := f.conn.(interface{ Renew() error })
+	if !ok || !slices.Contains(silence, end.reason) {
+		return
+	}
+	if err := conn.Renew(); err != nil {
+		f.log.Warn("a new connection to the participant can't be made; the old one is kept", "error", err)
 	}
 }
 

@@ -31,7 +31,10 @@ func (s *session) seed(ctx context.Context, p peer, reason ledger.SeedReason) *e
 	if err != nil {
 		return ended("sink", "beginning a new generation of the index: %w", err)
 	}
-	contracts, end := s.fill(ctx, g, p.ledgerEnd)
+	filled, end := s.fill(ctx, g, p.ledgerEnd)
+	if end == nil {
+		end = s.anchor(ctx, g, filled.last)
+	}
 	if end == nil {
 		if err := s.verify(ctx); err != nil {
 			end = classify(callParticipantID, err)
@@ -53,8 +56,8 @@ func (s *session) seed(ctx context.Context, p peer, reason ledger.SeedReason) *e
 	}
 	s.progressed = true
 	took := time.Since(started)
-	s.f.metrics.seeded(reason, contracts, took)
-	s.f.log.Info("the index was built from a snapshot", "reason", string(reason), "offset", p.ledgerEnd, "contracts", contracts, "took", took)
+	s.f.metrics.seeded(reason, filled.contracts, took)
+	s.f.log.Info("the index was built from a snapshot", "reason", string(reason), "offset", p.ledgerEnd, "contracts", filled.contracts, "took", took)
 	s.f.reseeded(s.reseeds)
 	if end := s.place(ctx); end != nil {
 		return end
@@ -66,14 +69,41 @@ func (s *session) seed(ctx context.Context, p peer, reason ledger.SeedReason) *e
 	return nil
 }
 
-// fill reads the active contracts at the offset into the generation, and returns how many there were. An empty ledger has no
+// filled is what a snapshot contained.
+type filled struct {
+	contracts int
+	// last is the offset of the last activation among the active contracts, 0 for none.
+	last int64
+}
+
+// anchor finds the update that last activated something of the snapshot, for the generation to be recognised by. There may be none
+// that is still there: a pruned participant shows contracts whose updates it has forgotten.
+func (s *session) anchor(ctx context.Context, g ledger.Seed, last int64) *ending {
+	anchored, ok := g.(ledger.Anchored)
+	if !ok || last == 0 {
+		return nil
+	}
+	response, err := s.updateAt(ctx, last)
+	switch {
+	case errorID(err) == "UPDATE_NOT_FOUND":
+		return nil
+	case err != nil:
+		return classify(callUpdateByOffset, err)
+	}
+	if id, recordTime := updateIDOf(response); id != "" {
+		anchored.Anchor(last, id, recordTime)
+	}
+	return nil
+}
+
+// fill reads the active contracts at the offset into the generation, and returns what there was. An empty ledger has no
 // snapshot to ask for; at any other offset the participant's OK, and nothing else, says that it was complete.
 //
 // One goroutine receives, several convert (decoding a contract and recomputing its id takes longer than receiving it), and this one
 // fills the sink, so that a slow sink slows the participant down. A snapshot has no order to keep.
-func (s *session) fill(ctx context.Context, g ledger.Seed, offset int64) (int, *ending) {
+func (s *session) fill(ctx context.Context, g ledger.Seed, offset int64) (filled, *ending) {
 	if offset == 0 {
-		return 0, nil
+		return filled{}, nil
 	}
 	work, workCtx := errgroup.WithContext(ctx)
 	responses := make(chan *ledgerapi.GetActiveContractsResponse, snapshotAhead)
@@ -114,11 +144,11 @@ func (s *session) fill(ctx context.Context, g ledger.Seed, offset int64) (int, *
 	var sink *sinkError
 	switch {
 	case err == nil:
-		return filling.total, nil
+		return filling.filled, nil
 	case errors.As(err, &sink):
-		return filling.total, ended("sink", "%w", err)
+		return filling.filled, ended("sink", "%w", err)
 	default:
-		return filling.total, classify(callSnapshot, err)
+		return filling.filled, classify(callSnapshot, err)
 	}
 }
 
@@ -191,16 +221,17 @@ type filler struct {
 	active   []ledger.Contract
 	inFlight []ledger.InFlight
 	bytes    int
-	total    int
+	filled   filled
 }
 
 func (f *filler) add(ctx context.Context, e entry) error {
 	if e.active != nil {
 		f.active = append(f.active, *e.active)
+		f.filled.last = max(f.filled.last, e.active.Offset)
 	} else {
 		f.inFlight = append(f.inFlight, *e.inFlight)
 	}
-	f.total++
+	f.filled.contracts++
 	f.bytes += len(e.contract().Blob)
 	if len(f.active)+len(f.inFlight) < f.maxContracts && f.bytes < f.maxBytes {
 		return nil

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/disclosured/disclosured/internal/ledger"
 )
@@ -309,8 +310,7 @@ func (s *session) mustSeed(ctx context.Context, p peer, asked ledger.SeedReason)
 // sameHistory reports whether the last update that the index applied is still at its offset. A participant restored to an
 // earlier state, and then grown past our offset, shows itself here.
 //
-// The question is asked with the same filter, for what it doesn't show it doesn't find; labels and blobs are left out. An
-// update that is not found at an offset that is not pruned is another history (or one that we may no longer see all of: the answer
+// An update that is not found at an offset that is not pruned is another history (or one that we may no longer see all of: the answer
 // is the same). At a pruned offset there is nothing to compare with.
 func (s *session) sameHistory(ctx context.Context, p peer) (bool, *ending) {
 	pos := s.pos
@@ -320,11 +320,7 @@ func (s *session) sameHistory(ctx context.Context, p peer) (bool, *ending) {
 	if pos.Filter != "" && pos.Filter != s.filter.identity() {
 		return true, nil // not comparable, and built anew all the same
 	}
-	response, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetUpdateResponse, error) {
-		return s.f.updates.GetUpdateByOffset(ctx, &ledgerapi.GetUpdateByOffsetRequest{
-			Offset: pos.UpdateOffset, UpdateFormat: s.filter.updateFormat(false, false),
-		})
-	})
+	response, err := s.updateAt(ctx, pos.UpdateOffset)
 	if errorID(err) == "UPDATE_NOT_FOUND" {
 		// It may have been pruned since we asked.
 		pruned, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetLatestPrunedOffsetsResponse, error) {
@@ -343,7 +339,7 @@ func (s *session) sameHistory(ctx context.Context, p peer) (bool, *ending) {
 	if err != nil {
 		return false, classify(callUpdateByOffset, err)
 	}
-	if id := updateIDOf(response); id != pos.UpdateID {
+	if id, _ := updateIDOf(response); id != pos.UpdateID {
 		s.f.log.Error("another update is where the index applied its last: the ledger's history is another one",
 			"update_offset", pos.UpdateOffset, "was", pos.UpdateID, "is", id)
 		return false, nil
@@ -351,17 +347,36 @@ func (s *session) sameHistory(ctx context.Context, p peer) (bool, *ending) {
 	return true, nil
 }
 
-func updateIDOf(r *ledgerapi.GetUpdateResponse) string {
+// updateAt asks for the update at an offset, with the session's filter, for what that doesn't show is not found; labels and blobs
+// are left out.
+func (s *session) updateAt(ctx context.Context, offset int64) (*ledgerapi.GetUpdateResponse, error) {
+	return call(ctx, s, func(ctx context.Context) (*ledgerapi.GetUpdateResponse, error) {
+		return s.f.updates.GetUpdateByOffset(ctx, &ledgerapi.GetUpdateByOffsetRequest{
+			Offset: offset, UpdateFormat: s.filter.updateFormat(false, false),
+		})
+	})
+}
+
+// updateIDOf returns the update's id, or "" for an update of an unknown kind, and its record time.
+func updateIDOf(r *ledgerapi.GetUpdateResponse) (string, time.Time) {
+	var update interface {
+		GetUpdateId() string
+		GetRecordTime() *timestamppb.Timestamp
+	}
 	switch u := r.GetUpdate().(type) {
 	case *ledgerapi.GetUpdateResponse_Transaction:
-		return u.Transaction.GetUpdateId()
+		update = u.Transaction
 	case *ledgerapi.GetUpdateResponse_Reassignment:
-		return u.Reassignment.GetUpdateId()
+		update = u.Reassignment
 	case *ledgerapi.GetUpdateResponse_TopologyTransaction:
-		return u.TopologyTransaction.GetUpdateId()
+		update = u.TopologyTransaction
 	default:
-		return ""
+		return "", time.Time{}
 	}
+	if update.GetRecordTime() == nil {
+		return update.GetUpdateId(), time.Time{}
+	}
+	return update.GetUpdateId(), update.GetRecordTime().AsTime()
 }
 
 func isUnknownTemplate(err error) bool {

@@ -35,8 +35,6 @@ type simulated struct {
 	consumer string
 	node     submit.Created // a node that covers everything, never split
 	next     int
-	// checkpoints gets a token when the live stream delivers a checkpoint.
-	checkpoints chan struct{}
 }
 
 func simulate(t *testing.T, options ledgersim.Options) *simulated {
@@ -78,13 +76,7 @@ func simulate(t *testing.T, options ledgersim.Options) *simulated {
 
 // follow begins to follow into the sink.
 func (s *simulated) follow(sink *memorySink) {
-	s.checkpoints = make(chan struct{}, 1)
-	checkpoints := s.checkpoints
-	f := New(s.cfg, s.conn, sink, WithMetrics(Metrics{Update: func(kind string) {
-		if kind == "checkpoint" {
-			signal(checkpoints)
-		}
-	}}))
+	f := New(s.cfg, s.conn, sink)
 	ctx, cancel := context.WithCancel(s.t.Context())
 	result := make(chan error, 1)
 	go func() { result <- f.Run(ctx) }()
@@ -119,18 +111,11 @@ func (s *simulated) consume(n int) {
 // streaming waits until the live stream is open, which proofs alone don't tell.
 func (s *simulated) streaming() {
 	s.t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for range 20000 {
-		select {
-		case <-s.checkpoints:
-			return
-		case <-tick.C:
-			s.sim.AdvanceLedgerEnd(1)
-			s.sim.EmitCheckpoint()
-		}
+	ctx, cancel := context.WithTimeout(s.t.Context(), s.limit)
+	defer cancel()
+	if err := s.sim.AwaitTails(ctx, 1); err != nil {
+		s.t.Fatal(err)
 	}
-	s.t.Fatal("the live stream never brought a checkpoint")
 }
 
 // settle waits until the index is at the ledger end, proven, and compares it with what is active.
@@ -282,6 +267,174 @@ func TestReassignmentOnSimulatedParticipant(t *testing.T) {
 	if len(st.Synchronizers) != 2 {
 		t.Errorf("synchronizers %v", st.Synchronizers)
 	}
+}
+
+// What can't be read halts, or is tried again, at its offset, and is gone on from once it can be read.
+func TestInjectedUpdates(t *testing.T) {
+	for kind, c := range map[ledgersim.Injection]struct {
+		name  string
+		halts bool
+	}{
+		ledgersim.UnknownUpdate:    {"unknown update", true},
+		ledgersim.UnknownEvent:     {"unknown event", true},
+		ledgersim.WrongShape:       {"wrong shape", true},
+		ledgersim.MissingArguments: {"missing arguments", true},
+		// The bytes don't even pass gRPC, which reports them as the participant's INTERNAL.
+		ledgersim.BrokenBytes:      {"broken bytes", false},
+		ledgersim.EmptyTransaction: {"empty transaction", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := simulate(t, ledgersim.Options{Seed: 7})
+			s.settle()
+			offset := s.sim.Inject(kind)
+			s.consume(1)
+			switch {
+			case c.halts:
+				st := s.await(t, "halted", func(st Status) bool { return st.State == StateHalted })
+				if st.HaltedAt != offset && kind != ledgersim.UnknownUpdate { // which doesn't tell its offset
+					t.Errorf("halted at %d, want %d: %s", st.HaltedAt, offset, st.Detail)
+				}
+			case kind == ledgersim.BrokenBytes:
+				s.await(t, "stuck", func(st Status) bool { return st.StuckAt != 0 && st.StuckAt < offset })
+			}
+			if c.halts && s.sink.offset() >= offset {
+				t.Errorf("the index passed %d", offset)
+			}
+			s.sim.Mend(offset)
+			if st := s.settle(); st.HaltedAt != 0 || st.StuckAt != 0 {
+				t.Errorf("mended, and halted at %d, stuck at %d", st.HaltedAt, st.StuckAt)
+			}
+		})
+	}
+}
+
+// Blobs that are wrong or missing are taken in, and marked.
+func TestInjectedBlobs(t *testing.T) {
+	s := simulate(t, ledgersim.Options{Seed: 7})
+	s.settle()
+	for kind, want := range map[ledgersim.Injection]ledger.BlobCheck{
+		ledgersim.WrongBlob: ledger.BlobMismatch, ledgersim.MissingBlob: ledger.BlobMissing,
+	} {
+		offset := s.sim.Inject(kind)
+		s.await(t, "taken in", proven(offset))
+		s.sink.mu.Lock()
+		found := false
+		for _, c := range s.sink.active {
+			found = found || (c.Offset == offset && c.BlobCheck == want)
+		}
+		s.sink.mu.Unlock()
+		if !found {
+			t.Errorf("no contract of offset %d whose blob is %s", offset, want)
+		}
+	}
+}
+
+// The participant is restored to an earlier state, or another one takes its place.
+func TestChangedParticipant(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(s *simulated)
+		want   []ledger.SeedReason // one of them
+	}{
+		"restored": {func(s *simulated) {
+			s.sim.RestoreTo(s.sim.LedgerEnd() - 7)
+		}, []ledger.SeedReason{ledger.SeedRewound}},
+		"restored and grown past the index": {func(s *simulated) {
+			_ = s.stop()
+			s.sim.RestoreTo(s.sim.LedgerEnd() - 7)
+			s.sim.AdvanceLedgerEnd(100)
+			s.follow(s.sink)
+		}, []ledger.SeedReason{ledger.SeedDiverged}},
+		"another participant": {func(s *simulated) {
+			s.sim.BecomeAnotherParticipant()
+		}, []ledger.SeedReason{ledger.SeedAnotherParticipant}},
+		"a sibling with higher offsets": {func(s *simulated) {
+			s.sim.BecomeSibling(1000)
+		}, []ledger.SeedReason{ledger.SeedAnotherParticipant}},
+		"party gone": {func(s *simulated) {
+			s.sim.Topology(ledgersim.TopologyRevoked, s.operator)
+		}, []ledger.SeedReason{ledger.SeedRightsChanged}},
+		"party coming": {func(s *simulated) {
+			s.sim.Topology(ledgersim.TopologyOnboarding, s.operator)
+		}, []ledger.SeedReason{ledger.SeedRightsChanged}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := simulate(t, ledgersim.Options{Seed: 7})
+			s.consume(5)
+			s.settle()
+			s.streaming()
+			c.change(s)
+			s.await(t, "built anew", func(st Status) bool { return len(s.sink.reasons()) >= 2 && st.State == StateLive })
+			if got := s.sink.reasons(); len(got) != 2 || !slices.Contains(c.want, got[1]) {
+				t.Errorf("seeds %v, want the first and %v", got, c.want)
+			}
+			if st := s.settle(); st.ParticipantID != s.sim.ParticipantID() {
+				t.Errorf("participant %q", st.ParticipantID)
+			}
+		})
+	}
+}
+
+// Contracts that an operator of the participant imports or purges.
+func TestImportAndPurge(t *testing.T) {
+	for _, mode := range []ledgersim.ImportMode{ledgersim.ImportAsTransaction, ledgersim.ImportAsAssignment} {
+		s := simulate(t, ledgersim.Options{Seed: 7})
+		s.settle()
+		_, ids, err := s.sim.Import(mode, time.Now().Add(-time.Hour),
+			&wormhole.ReplayNode{Consumer: s.consumer, Operator: s.operator, SplitThreshold: 7},
+			&wormhole.ReplayRootRegistry{Operator: s.operator, Granted: []string{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.settle()
+		if got := s.sink.contracts(); len(got) != 3 {
+			t.Errorf("%d contracts after the import, want 3", len(got))
+		}
+		if _, err := s.sim.Purge(ids...); err != nil {
+			t.Fatal(err)
+		}
+		s.settle()
+		if got := s.sink.contracts(); len(got) != 1 {
+			t.Errorf("%d contracts after the purge, want 1", len(got))
+		}
+	}
+}
+
+// Tokens and rights: a token that expires under an open stream, and rights that go and come back.
+func TestAuthorizationOnSimulatedParticipant(t *testing.T) {
+	sim := ledgersim.New(ledgersim.Options{Auth: &ledgersim.AuthOptions{Secret: []byte("s"), RightsPoll: 5 * time.Millisecond}})
+	operator := sim.AllocateParty("operator")
+	sim.SetRights("reader", []string{operator}, nil)
+	address, err := sim.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Stop)
+	conn, err := Dial(ConnConfig{Target: address, Plaintext: true, Token: tokenFunc(func() string { return sim.Token("reader", time.Minute) })})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	sim.AdvanceLedgerEnd(5)
+	s := &simulated{t: t, sim: sim, conn: conn, operator: operator, cfg: Config{
+		Parties: []string{operator}, PollInterval: 10 * time.Millisecond, BackoffInitial: time.Millisecond, BackoffMax: 20 * time.Millisecond,
+		WaitRetry: 20 * time.Millisecond,
+	}}
+	s.follow(&memorySink{})
+	s.settle()
+	s.streaming()
+	sim.ExpireTokens()
+	sim.EmitCheckpoint()
+	st := s.await(t, "cut", func(st Status) bool { return st.Reconnects > 0 })
+	if st.State == StateWaiting {
+		t.Errorf("an expired token is no matter for an operator: %s", st.Detail)
+	}
+	sim.AdvanceLedgerEnd(5)
+	s.settle()
+	sim.SetRights("reader", nil, nil)
+	s.await(t, "waiting", func(st Status) bool { return st.State == StateWaiting })
+	sim.AdvanceLedgerEnd(5)
+	sim.SetRights("reader", []string{operator}, nil)
+	s.settle()
 }
 
 // The follower speaks of a package that isn't there, and begins once it is.

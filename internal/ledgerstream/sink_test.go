@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/disclosured/disclosured/internal/ledger"
 )
@@ -112,6 +113,11 @@ type memorySeed struct {
 	start  ledger.SeedStart
 	active map[string]ledger.Contract
 	done   bool
+	anchor ledger.Position
+}
+
+func (s *memorySeed) Anchor(offset int64, updateID string, recordTime time.Time) {
+	s.anchor.UpdateOffset, s.anchor.UpdateID, s.anchor.RecordTime = offset, updateID, recordTime
 }
 
 func (s *memorySeed) Add(_ context.Context, contracts []ledger.Contract) error {
@@ -135,7 +141,8 @@ func (s *memorySeed) Commit(context.Context) error {
 		}
 	}
 	s.done = true
-	s.sink.pos = ledger.Position{ParticipantID: s.start.ParticipantID, Offset: s.start.Offset, Filter: s.start.Filter}
+	s.sink.pos = s.anchor
+	s.sink.pos.ParticipantID, s.sink.pos.Offset, s.sink.pos.Filter = s.start.ParticipantID, s.start.Offset, s.start.Filter
 	s.sink.seeded, s.sink.active = true, s.active
 	s.sink.seeds = append(s.sink.seeds, s.start)
 	return nil

@@ -80,8 +80,8 @@ func BenchmarkSnapshot(b *testing.B) {
 		s.convert = newConverter(s.filter, p.id, &f.metrics)
 		g := &memorySeed{active: make(map[string]ledger.Contract)}
 		n, end := s.fill(b.Context(), g, 10)
-		if end != nil || n != nodes {
-			b.Fatalf("%d contracts: %v", n, end)
+		if end != nil || n.contracts != nodes {
+			b.Fatalf("%d contracts: %v", n.contracts, end)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*nodes), "µs/contract")
