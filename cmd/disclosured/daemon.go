@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
 
 	"github.com/disclosured/disclosured/internal/api"
 	"github.com/disclosured/disclosured/internal/index"
@@ -108,7 +107,7 @@ func closeIfOpen(l net.Listener) {
 
 // index keeps the index at the ledger's end until the context ends, which is when nothing is served any more. Where it fails
 // before, it has the serving stopped, and waits for that, before it closes what answers are made from.
-func (d *daemon) index(ctx context.Context, stopServing func(), participant *grpc.ClientConn, metrics *telemetry.Metrics, current *late) error {
+func (d *daemon) index(ctx context.Context, stopServing func(), participant *ledgerstream.Conn, metrics *telemetry.Metrics, current *late) error {
 	peer, err := d.identify(ctx, participant)
 	if err != nil {
 		return err
@@ -200,7 +199,7 @@ func (d *daemon) storeConfig() postgres.Config {
 
 // identify asks the participant who it is, before anything is written: a service that was pointed at the wrong one must say so. Once
 // the service runs, outages and changes of the participant are the follower's to handle.
-func (d *daemon) identify(ctx context.Context, participant *grpc.ClientConn) (ledgerstream.Peer, error) {
+func (d *daemon) identify(ctx context.Context, participant *ledgerstream.Conn) (ledgerstream.Peer, error) {
 	prober := ledgerstream.NewProber(streamConfig(d.cfg), participant)
 	waiting, cancel := contextWithTimeout(ctx, d.cfg.Participant.StartTimeout)
 	defer cancel()
@@ -316,7 +315,7 @@ func streamConfig(cfg Config) ledgerstream.Config {
 }
 
 // dialParticipant makes the connection; it does not wait for it.
-func dialParticipant(cfg Config, log *slog.Logger) (*grpc.ClientConn, error) {
+func dialParticipant(cfg Config, log *slog.Logger) (*ledgerstream.Conn, error) {
 	p := cfg.Participant
 	var token ledgerstream.TokenSource
 	switch {
@@ -332,7 +331,7 @@ func dialParticipant(cfg Config, log *slog.Logger) (*grpc.ClientConn, error) {
 		}
 		token = source
 	}
-	conn, err := ledgerstream.Dial(ledgerstream.ConnConfig{
+	conn, err := ledgerstream.DialRenewable(ledgerstream.ConnConfig{
 		Target: p.Address, Plaintext: p.Plaintext, CAFile: p.CAFile, CertFile: p.CertFile, KeyFile: p.KeyFile, ServerName: p.ServerName,
 		MaxReceiveBytes: p.MaxMessageBytes, Token: token, Log: log,
 	})
