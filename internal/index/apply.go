@@ -539,9 +539,8 @@ func partitions(nodes []*Entry, prefix wormhole.Prefix) bool {
 // net computes what the whole batch changed, from what its updates touched.
 func (c *change) net(next *View) {
 	for _, key := range sortedKeys(c.touched) {
-		before, _ := c.base.contracts.Get([]byte(key.ContractID))
-		after, _ := next.contracts.Get([]byte(key.ContractID))
-		was, is := before.on(key.SynchronizerID), after.on(key.SynchronizerID)
+		was := c.base.contracts.get(key.ContractID).on(key.SynchronizerID)
+		is := next.contracts.get(key.ContractID).on(key.SynchronizerID)
 		switch {
 		case is == nil && was != nil:
 			c.delta.Remove = append(c.delta.Remove, key)

@@ -17,13 +17,13 @@ func (v *View) Audit() []Finding {
 	}
 	cores := map[[2]string][]string{}
 	var found []Finding
-	v.contracts.Root().Walk(func(_ []byte, s slot) bool {
+	v.contracts.each(func(s slot) bool {
 		e := s.first
 		if e.Class != Authentic {
 			if kind := e.Class.finding(); kind != "" {
 				found = append(found, contractFinding(kind, e))
 			}
-			return false
+			return true
 		}
 		switch p := e.Payload.(type) {
 		case *wormhole.ReplayNode:
@@ -33,7 +33,7 @@ func (v *View) Audit() []Finding {
 			key := [2]string{e.PackageName, p.Operator}
 			cores[key] = append(cores[key], e.ContractID)
 		}
-		return false
+		return true
 	})
 	missing := map[Scope][]wormhole.Digest{}
 	for sd := range v.MissingDigests {

@@ -14,7 +14,7 @@ import (
 // step: tries, lookups, tallies. Nothing of the base is changed.
 type edit struct {
 	base      *View
-	contracts *iradix.Txn[slot]
+	contracts *contractTree
 	scopes    *iradix.Txn[*scopeTrie]
 	named     *iradix.Txn[*Entry]
 	odd       *iradix.Txn[*Entry]
@@ -24,7 +24,7 @@ type edit struct {
 func (v *View) edit() *edit {
 	e := &edit{
 		base:      v,
-		contracts: v.contracts.Txn(),
+		contracts: v.contracts,
 		scopes:    v.scopes.Txn(),
 		named:     v.named.Txn(),
 		odd:       v.odd.Txn(),
@@ -39,7 +39,6 @@ func emptyView(policy Policy, pos ledger.Position) *View {
 	return &View{
 		policy:    policy,
 		pos:       pos,
-		contracts: iradix.New[slot](),
 		scopes:    iradix.New[*scopeTrie](),
 		named:     iradix.New[*Entry](),
 		odd:       iradix.New[*Entry](),
@@ -53,7 +52,7 @@ func (ed *edit) view(pos ledger.Position) *View {
 	return &View{
 		policy:    ed.base.policy,
 		pos:       pos,
-		contracts: ed.contracts.Commit(),
+		contracts: ed.contracts,
 		scopes:    ed.scopes.Commit(),
 		named:     ed.named.Commit(),
 		odd:       ed.odd.Commit(),
@@ -64,19 +63,15 @@ func (ed *edit) view(pos ledger.Position) *View {
 }
 
 // slot is what the edited view holds of the contract.
-func (ed *edit) slot(contractID string) slot {
-	s, _ := ed.contracts.Get([]byte(contractID))
-	return s
-}
+func (ed *edit) slot(contractID string) slot { return ed.contracts.get(contractID) }
 
 // setSlot changes what the view holds of the contract and everything derived from it, except the missing digests.
 func (ed *edit) setSlot(contractID string, after slot) {
-	key := []byte(contractID)
-	before, _ := ed.contracts.Get(key)
+	before := ed.contracts.get(contractID)
 	if after.first == nil {
-		ed.contracts.Delete(key)
+		ed.contracts = ed.contracts.without(contractID)
 	} else {
-		ed.contracts.Insert(key, after)
+		ed.contracts = ed.contracts.with(after)
 	}
 	if before.first == after.first {
 		return
@@ -237,7 +232,7 @@ func (t *tallies) countTrie(s *scopeTrie, sign int) {
 	t.losses += sign * s.losses
 }
 
-// sortKeys orders keys by contract id, then synchronizer.
+// sortedKeys are the keys by contract id, then synchronizer.
 func sortedKeys[V any](m map[Key]V) []Key {
 	return slices.SortedFunc(maps.Keys(m), compareKeys)
 }

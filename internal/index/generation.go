@@ -41,8 +41,7 @@ func (g *generation) suspects(ids []string) []string {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-		_, held := g.old.contracts.Get([]byte(id))
-		return held
+		return g.old.contracts.get(id).first != nil
 	})
 }
 
@@ -121,8 +120,7 @@ func (g *generation) entry(c *ledger.Contract) *Entry {
 	}
 	// A contract never changes: where the old view has the same blob, blob and payload are shared, so that two generations
 	// together need little more memory than one.
-	s, _ := g.twin.contracts.Get([]byte(c.ContractID))
-	if twin := s.first; twin != nil && twin.BlobCheck == ledger.BlobVerified && e.BlobCheck == ledger.BlobVerified && bytes.Equal(twin.Blob, e.Blob) {
+	if twin := g.twin.contracts.get(c.ContractID).first; twin != nil && twin.BlobCheck == ledger.BlobVerified && e.BlobCheck == ledger.BlobVerified && bytes.Equal(twin.Blob, e.Blob) {
 		e.Blob, e.Payload = twin.Blob, twin.Payload
 	}
 	return e
@@ -152,13 +150,13 @@ func (g *generation) finish() (*View, SeedEnd) {
 // gone are the ends of the old view's contracts that the snapshot lacks, by contract id.
 func (g *generation) gone() []Ended {
 	var gone []Ended
-	g.old.contracts.Root().Walk(func(_ []byte, s slot) bool {
+	g.old.contracts.each(func(s slot) bool {
 		if g.slot(s.first.ContractID).first == nil {
 			end := endOf(s.first)
 			end.How, end.AfterOffset, end.Offset = Gone, g.old.pos.Offset, g.start.Offset
 			gone = append(gone, end)
 		}
-		return false
+		return true
 	})
 	return gone
 }

@@ -16,7 +16,7 @@ type View struct {
 	policy Policy
 	pos    ledger.Position
 
-	contracts *iradix.Tree[slot]       // every contract, by contract id
+	contracts *contractTree            // every contract, by contract id
 	scopes    *iradix.Tree[*scopeTrie] // every scope that is known, by scopeKey
 	named     *iradix.Tree[*Entry]     // authentic CoreStates, registries and emitters, by namedKey
 	odd       *iradix.Tree[*Entry]     // contracts that are findings by their class, by oddKey
@@ -239,20 +239,19 @@ func (v *View) one(kind byte, prefix []byte, matches func(*Entry) bool) (*Entry,
 // Contract is all that the view holds of a contract id, the entry that counts first: usually one, several only between the events of
 // a reassignment, none if the contract is not active. Contracts of every class are found, ghosts are not.
 func (v *View) Contract(contractID string) []*Entry {
-	s, _ := v.contracts.Get([]byte(contractID))
-	return slices.Collect(s.all())
+	return slices.Collect(v.contracts.get(contractID).all())
 }
 
 // Each calls yield for every entry of every class, by contract id, until it returns false. Of a contract that has several the
 // one that counts comes first.
 func (v *View) Each(yield func(*Entry) bool) {
-	v.contracts.Root().Walk(func(_ []byte, s slot) bool {
+	v.contracts.each(func(s slot) bool {
 		for e := range s.all() {
 			if !yield(e) {
-				return true
+				return false
 			}
 		}
-		return false
+		return true
 	})
 }
 
