@@ -24,7 +24,10 @@
 //
 // A new generation is read at the ledger end (GetActiveContracts), into the sink beside the old one, and put in place in one
 // step only after the participant has ended the snapshot with OK. What breaks off is dropped and done again. At ledger end 0 the
-// empty index is right and nothing is asked: a snapshot "at 0" would be empty on any ledger. Reasons (ledger.SeedReason):
+// empty index is right and nothing is asked: a snapshot "at 0" would be empty on any ledger. The generation is anchored at the update
+// of its last activation (ledger.Anchored), so that it can be recognised before the first update is applied to it.
+//
+// Reasons (ledger.SeedReason):
 //
 //	first                no index yet
 //	another_participant  its id is another: offsets mean nothing to each other

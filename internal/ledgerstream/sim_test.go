@@ -66,8 +66,8 @@ func simulate(t *testing.T, options ledgersim.Options) *simulated {
 	}
 	s.node = created.Created[0]
 	s.cfg = Config{
-		Parties: []string{s.operator}, PollInterval: 10 * time.Millisecond, CallTimeout: 200 * time.Millisecond,
-		StallTimeout: 300 * time.Millisecond, TailLag: 200 * time.Millisecond,
+		Parties: []string{s.operator}, PollInterval: 10 * time.Millisecond, CallTimeout: time.Second,
+		StallTimeout: 2 * time.Second, TailLag: time.Second,
 		BackoffInitial: time.Millisecond, BackoffMax: 50 * time.Millisecond, WaitRetry: 20 * time.Millisecond, HaltRetry: 20 * time.Millisecond,
 	}
 	s.follow(&memorySink{})
