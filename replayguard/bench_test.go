@@ -23,8 +23,8 @@ const (
 var benchSizes = []int{1_000, 10_000, 100_000, 1_000_000}
 
 // BenchmarkReserve measures the guard beside what it might have been, in one run, because machines differ: a map that is
-// scanned for expired entries at each call, and a heap by expiry. A fresh reservation is measured in the steady state: as many expire as are
-// reserved. The guard's fail where they miss a bar.
+// scanned for expired entries at each call, and a heap by expiry. A fresh reservation is measured in the steady state: as
+// many expire as are reserved. The guard's fail where they miss a bar.
 func BenchmarkReserve(b *testing.B) {
 	implementations := []struct {
 		name string
@@ -141,7 +141,8 @@ func mustBeAt(b *testing.B, bar time.Duration) {
 	}
 }
 
-// fill makes size live entries that expire evenly over the lifetime, and gives the number of ids used and of those per second.
+// fill makes size live entries that expire evenly over the lifetime, and gives the number of ids used and of those per
+// second.
 func fill(r reserver, size int, now *int64) (n, perSecond int) {
 	perSecond = size / benchLifetime
 	for ; n < size; n++ {

@@ -19,8 +19,8 @@ type Message struct {
 	Payload any
 }
 
-// SubmitMessageFunc submits a message whose id was reserved. It is called once per reservation, from the goroutine that called
-// Submit, with that call's context, and by many goroutines at once.
+// SubmitMessageFunc submits a message whose id was reserved. It is called once per reservation, from the goroutine that
+// called Submit, with that call's context, and by many goroutines at once.
 type SubmitMessageFunc func(ctx context.Context, m Message, r Reservation) error
 
 // Authenticator decides whether a message is what it claims to be: that its sender may send it, that its payload is genuine,
@@ -59,8 +59,8 @@ func WithSubmitMessageFunc(submit SubmitMessageFunc) Option {
 	return func(g *guard) { g.submit = submit }
 }
 
-// WithAuthenticator sets who decides what is genuine. It is required: a guard that reserves what nobody has authenticated lets a
-// forged copy block the genuine message.
+// WithAuthenticator sets who decides what is genuine. It is required: a guard that reserves what nobody has authenticated
+// lets a forged copy block the genuine message.
 func WithAuthenticator(a Authenticator) Option {
 	return func(g *guard) { g.authenticator = a }
 }
@@ -71,14 +71,14 @@ func WithTTLValidator(v TTLValidator) Option {
 	return func(g *guard) { g.validator = v }
 }
 
-// WithMaxReplayEntries sets how many ids are retained at most; 0 is DefaultMaxEntries. A negative number refuses every message
-// once it is authenticated. It bounds retained ids, not submissions under way.
+// WithMaxReplayEntries sets how many ids are retained at most; 0 is DefaultMaxEntries. A negative number refuses every
+// message once it is authenticated. It bounds retained ids, not submissions under way.
 func WithMaxReplayEntries(n int) Option {
 	return func(g *guard) { g.maxEntries, g.maxEntriesSet = n, true }
 }
 
-// WithStore sets where ids are remembered, instead of in this process. The store has its own limits, so WithMaxReplayEntries beside
-// it is a fault.
+// WithStore sets where ids are remembered, instead of in this process. The store has its own limits, so WithMaxReplayEntries
+// beside it is a fault.
 func WithStore(s Store) Option {
 	return func(g *guard) { g.store, g.storeSet = s, true }
 }
@@ -107,7 +107,8 @@ func NewConfig(options ...Option) Config {
 	return Config{g}
 }
 
-// check says what the parts lack. A negative capacity is not among it: that is refused by the store, after the authentication.
+// check says what the parts lack. A negative capacity is not among it: that is refused by the store, after the
+// authentication.
 func (g *guard) check() error {
 	switch {
 	case g.submit == nil:
@@ -168,9 +169,9 @@ type Connection struct {
 // Connection is a connection whose peer was authenticated as client; it may be "" where nobody tells clients apart.
 func (c Config) Connection(client string) Connection { return Connection{c.guard, client} }
 
-// Submit submits a message if its id is admitted. ran tells whether the submit function was called: with true, err is its result
-// unchanged; with false, err is a *Refusal, or an error of the store or the context, after which it is not known whether the id is
-// reserved. See the package comment for the steps.
+// Submit submits a message if its id is admitted. ran tells whether the submit function was called: with true, err is its
+// result unchanged; with false, err is a *Refusal, or an error of the store or the context, after which it is not known
+// whether the id is reserved. See the package comment for the steps.
 func (c Connection) Submit(ctx context.Context, m Message) (ran bool, err error) {
 	if err := (Config{c.guard}).ready(); err != nil {
 		return false, err

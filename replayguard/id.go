@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// ID is what is admitted once: a hash of the identity of what is submitted. Two ids are equal exactly if their identities are.
+// ID is what is admitted once: a hash of the identity of what is submitted. Two ids are equal exactly if their identities
+// are.
 type ID [32]byte
 
 // String is the id in 64 lowercase hex digits.
@@ -52,8 +53,8 @@ func appendText(b []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint64(b, uint64(len(s))), s...)
 }
 
-// ParseDigest reads a digest from 64 hex digits in any case, with or without 0x, with or without white space around. Everything
-// else is an error, so each digest that is accepted is one value, however it was spelled.
+// ParseDigest reads a digest from 64 hex digits in any case, with or without 0x, with or without white space around.
+// Everything else is an error, so each digest that is accepted is one value, however it was spelled.
 func ParseDigest(s string) (digest [32]byte, err error) {
 	digits := strings.TrimSpace(s)
 	if len(digits) >= 2 && digits[0] == '0' && (digits[1] == 'x' || digits[1] == 'X') {

@@ -23,7 +23,8 @@ type Memory struct {
 	clients  map[string]*client
 	// clientsAfterSweep is how many clients were left when idle ones were last looked for.
 	clientsAfterSweep int
-	// horizon is the second after the greatest expiry that was forgotten. Before it, an id that is not found may be a live one.
+	// horizon is the second after the greatest expiry that was forgotten. Before it, an id that is not found may be a live
+	// one.
 	horizon   int64
 	lastToken Token
 	lapsed    int64
@@ -42,7 +43,8 @@ var _ Store = (*Memory)(nil)
 // NewMemory makes an empty store; clock is time.Now where nil. Limits that make no sense make a store that refuses every
 // reservation; ask Limits.WithDefaults first to know.
 //
-// Tokens begin at the clock's time and not at 1, so that a token of an earlier process is not taken for a later reservation's.
+// Tokens begin at the clock's time and not at 1, so that a token of an earlier process is not taken for a later
+// reservation's.
 func NewMemory(limits Limits, clock func() time.Time) *Memory {
 	if clock == nil {
 		clock = time.Now
@@ -107,8 +109,8 @@ func (m *Memory) Reserve(ctx context.Context, r Request) (Reservation, error) {
 	return reservation, nil
 }
 
-// asked answers a request for an id that is reserved: its holder gets its reservation, everybody else, and a holder that does not
-// say its key, does not.
+// asked answers a request for an id that is reserved: its holder gets its reservation, everybody else, and a holder that
+// does not say its key, does not.
 func (e *entry) asked(r Request) (Reservation, error) {
 	if r.Key != (Key{}) && r.Key == e.key && r.Client == e.holder.name {
 		reservation := e.reservation()
@@ -118,8 +120,8 @@ func (e *entry) asked(r Request) (Reservation, error) {
 	return Reservation{}, &Refusal{Reason: AlreadyReceived, Cause: CauseDuplicate, ExpiresAt: e.second.at}
 }
 
-// admit decides whether a client may reserve a new id: its quota, the horizon, the capacity. Where it may, the client has paid, and is remembered.
-// A refused client pays nothing, and one that never reserved is not remembered.
+// admit decides whether a client may reserve a new id: its quota, the horizon, the capacity. Where it may, the client has
+// paid, and is remembered. A refused client pays nothing, and one that never reserved is not remembered.
 func (m *Memory) admit(r Request, quota Quota, now int64) (*client, error) {
 	holder, known := m.clients[r.Client]
 	if !known {
@@ -171,8 +173,8 @@ func (m *Memory) forget(e *entry) {
 	delete(m.entries, e.id)
 }
 
-// forgetIdleClients looks for clients that may be forgotten, whenever the number of clients has doubled, so that the looking costs
-// each new client a constant.
+// forgetIdleClients looks for clients that may be forgotten, whenever the number of clients has doubled, so that the looking
+// costs each new client a constant.
 func (m *Memory) forgetIdleClients(now int64) {
 	const few = 64
 	if len(m.clients) < max(few, 2*m.clientsAfterSweep) {

@@ -118,8 +118,8 @@ func TestTokensGrowOverProcesses(t *testing.T) {
 	}
 }
 
-// TestMemoryUnderConcurrency: many goroutines do everything at once while time passes; no two reservations of an id overlap, and
-// later ones have greater tokens.
+// TestMemoryUnderConcurrency: many goroutines do everything at once while time passes; no two reservations of an id overlap,
+// and later ones have greater tokens.
 func TestMemoryUnderConcurrency(t *testing.T) {
 	clock := guardtest.NewClock(nil)
 	m := replayguard.NewMemory(replayguard.Limits{MaxEntries: 8, Quota: replayguard.Quota{MaxLive: 4, PerMinute: replayguard.NoLimit}}, clock.Now)

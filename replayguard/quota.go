@@ -5,8 +5,8 @@ import "time"
 // A bucket counts in sixtieths of a reservation, so that a rate per minute adds whole units in each second.
 const reservationUnits = 60
 
-// bucket is what a client may still reserve at once. It fills with the quota's rate up to its burst. Debt makes it negative, to
-// minus one burst at most, so that a client's standing always comes back within a known time.
+// bucket is what a client may still reserve at once. It fills with the quota's rate up to its burst. Debt makes it negative,
+// to minus one burst at most, so that a client's standing always comes back within a known time.
 type bucket struct {
 	units    int64
 	filledAt int64

@@ -10,20 +10,20 @@ import (
 
 // Store remembers reservations. Its methods are safe for concurrent use.
 //
-// An error that is not one of those named is a failure of the store itself: whether the call had its effect is then unknown. A
-// holder with a Key asks again and learns it.
+// An error that is not one of those named is a failure of the store itself: whether the call had its effect is then unknown.
+// A holder with a Key asks again and learns it.
 type Store interface {
 	// Reserve reserves an id for a client until the expiry. A *Refusal says why not.
 	Reserve(ctx context.Context, r Request) (Reservation, error)
-	// Settle records the outcome, so that the reservation no longer lapses. The id stays reserved until its expiry. Settling again
-	// changes nothing. ErrNoReservation: it lapsed, or was never this client's under this token.
+	// Settle records the outcome, so that the reservation no longer lapses. The id stays reserved until its expiry. Settling
+	// again changes nothing. ErrNoReservation: it lapsed, or was never this client's under this token.
 	Settle(ctx context.Context, c Claim, outcome Outcome) (Reservation, error)
-	// Extend moves the expiry ahead, within Limits.MaxTTL from now and Limits.MaxLifetime from the beginning; beyond them, or
-	// back, a *Refusal. ErrNoReservation as for Settle, and also for one that is settled.
+	// Extend moves the expiry ahead, within Limits.MaxTTL from now and Limits.MaxLifetime from the beginning; beyond them,
+	// or back, a *Refusal. ErrNoReservation as for Settle, and also for one that is settled.
 	Extend(ctx context.Context, c Claim, expiresAt int64) (Reservation, error)
-	// Release forgets a reservation before its expiry, so that the id may be reserved anew. It is for the one case in which the
-	// request provably never left, and goes beyond the contract: without Limits.AllowRelease it is a *Refusal. ErrNoReservation as
-	// for Extend.
+	// Release forgets a reservation before its expiry, so that the id may be reserved anew. It is for the one case in which
+	// the request provably never left, and goes beyond the contract: without Limits.AllowRelease it is a *Refusal.
+	// ErrNoReservation as for Extend.
 	Release(ctx context.Context, c Claim) error
 	// Stats counts. For metrics.
 	Stats(ctx context.Context) (Stats, error)
@@ -114,7 +114,8 @@ type Stats struct {
 	Live int
 	// Clients is the number of clients that are remembered.
 	Clients int
-	// Lapsed is how many reservations were forgotten unsettled since the store began. A store may forget later than at the expiry.
+	// Lapsed is how many reservations were forgotten unsettled since the store began. A store may forget later than at the
+	// expiry.
 	Lapsed int64
 }
 
@@ -131,8 +132,8 @@ const unlimitedTTL time.Duration = math.MaxInt64
 type Limits struct {
 	// MaxEntries is how many reservations are retained at most; by default DefaultMaxEntries.
 	MaxEntries int
-	// MaxTTL is how far ahead an expiry may lie, at least a second; by default DefaultMaxTTL. Where a Config validates by another machine's
-	// clock, the store's MaxTTL should be greater than the validator's by what the two clocks may differ.
+	// MaxTTL is how far ahead an expiry may lie, at least a second; by default DefaultMaxTTL. Where a Config validates by
+	// another machine's clock, the store's MaxTTL should be greater than the validator's by what the two clocks may differ.
 	MaxTTL time.Duration
 	// MaxLifetime is how far from its beginning a reservation may be extended; by default four times MaxTTL.
 	MaxLifetime time.Duration
@@ -152,8 +153,8 @@ type Quota struct {
 	PerMinute int
 	// Burst is how many it may make at once after a pause; by default a minute's worth.
 	Burst int
-	// LapseCost is how many reservations a lapsed, unsettled one counts as, beside itself; by default 2. It is charged when the client next
-	// asks. The debt is at most one Burst.
+	// LapseCost is how many reservations a lapsed, unsettled one counts as, beside itself; by default 2. It is charged when
+	// the client next asks. The debt is at most one Burst.
 	LapseCost int
 }
 
@@ -183,7 +184,8 @@ func (l Limits) WithDefaults() (Limits, error) {
 	return l, err
 }
 
-// ClientQuota is a client's quota with its defaults filled in, in limits that have theirs. A quota that is a fault is a *Refusal.
+// ClientQuota is a client's quota with its defaults filled in, in limits that have theirs. A quota that is a fault is a
+// *Refusal.
 func (l Limits) ClientQuota(client string) (Quota, error) {
 	if l.QuotaFor == nil {
 		return l.Quota, nil
@@ -195,8 +197,8 @@ func (l Limits) ClientQuota(client string) (Quota, error) {
 	return q, nil
 }
 
-// ClientIdle is for how long a client without live reservations must have asked for nothing before it may be forgotten: an hour,
-// or the time in which the usual quota pays back the greatest debt.
+// ClientIdle is for how long a client without live reservations must have asked for nothing before it may be forgotten: an
+// hour, or the time in which the usual quota pays back the greatest debt.
 func (l Limits) ClientIdle() time.Duration {
 	recovery := 2 * int64(l.Quota.Burst) * 60 / int64(l.Quota.PerMinute) // seconds, less than 2^39
 	return max(time.Hour, time.Duration(min(recovery, int64(unlimitedTTL/time.Second)))*time.Second)

@@ -10,8 +10,8 @@ import (
 // DefaultMaxTTL is how far ahead an expiry may lie where nothing else is set: 30 minutes, as in CIP-0137.
 const DefaultMaxTTL = 30 * time.Minute
 
-// ErrExpired is wrapped by a validator's error for a message whose expiry is past; the Refusal's reason is then Expired, else
-// Invalid.
+// ErrExpired is wrapped by a validator's error for a message whose expiry is past; the Refusal's reason is then Expired,
+// else Invalid.
 var ErrExpired = errors.New("the message has expired")
 
 // TTLValidator decides whether a message's expiry is acceptable at a time. It is asked twice per submission, and by many
@@ -26,8 +26,9 @@ type MaxTTL struct {
 	fault   error
 }
 
-// NewTTLValidator makes a validator with a greatest distance ahead. It is cut to whole seconds; 0 is DefaultMaxTTL. Less than a second, or
-// less than nothing, can't have been meant: a Config with such a validator refuses everything, and [Config.Validate] says so.
+// NewTTLValidator makes a validator with a greatest distance ahead. It is cut to whole seconds; 0 is DefaultMaxTTL. Less
+// than a second, or less than nothing, can't have been meant: a Config with such a validator refuses everything, and
+// [Config.Validate] says so.
 func NewTTLValidator(greatest time.Duration) *MaxTTL {
 	seconds, err := wholeSeconds("the greatest time to live", greatest, DefaultMaxTTL)
 	return &MaxTTL{seconds, err}
@@ -44,8 +45,8 @@ func (v *MaxTTL) ValidateTTL(m Message, now time.Time) error {
 	return nil
 }
 
-// CheckExpiry decides about an expiry at a time, both in seconds since 1970: nil where it lies between now and maxTTL ahead, else a *Refusal
-// that is Invalid or Expired. Stores decide by it, each at its own clock's time.
+// CheckExpiry decides about an expiry at a time, both in seconds since 1970: nil where it lies between now and maxTTL ahead,
+// else a *Refusal that is Invalid or Expired. Stores decide by it, each at its own clock's time.
 func CheckExpiry(expiresAt, now int64, maxTTL time.Duration) error {
 	if refusal := checkExpiry(expiresAt, now, int64(maxTTL/time.Second)); refusal != nil {
 		return refusal

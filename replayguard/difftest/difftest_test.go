@@ -338,8 +338,8 @@ func TestWithoutGuard(t *testing.T) {
 	})
 }
 
-// TestServersOwnValidation: with the server's own validation before it, the guard behaves the same, and is not asked about what the
-// server refuses.
+// TestServersOwnValidation: with the server's own validation before it, the guard behaves the same, and is not asked about
+// what the server refuses.
 func TestServersOwnValidation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuarded()

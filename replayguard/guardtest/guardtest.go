@@ -1,9 +1,9 @@
 // Package guardtest holds every store of package replayguard to one contract. A store's tests say how to make one on a clock
 // that stands still, and call [Run].
 //
-// The outcomes are asked of a Config over the store, since that is what the contract speaks of; the reservation layer is asked
-// of the store. Last comes a random comparison with a model that keeps everything, scans everything and is written from the
-// contract and not from a store.
+// The outcomes are asked of a Config over the store, since that is what the contract speaks of; the reservation layer is
+// asked of the store. Last comes a random comparison with a model that keeps everything, scans everything and is written
+// from the contract and not from a store.
 package guardtest
 
 import (

@@ -23,7 +23,8 @@ const (
 	modelLapse    = 1
 )
 
-// TestModel compares a store with the model under random calls, time going forward. A random clock has a property of its own.
+// TestModel compares a store with the model under random calls, time going forward. A random clock has a property of its
+// own.
 func TestModel(t *testing.T, newGuard Maker) {
 	t.Run("same answers", func(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) { runModel(t, rt, newGuard, false) })
@@ -344,8 +345,8 @@ func (m *model) release(c modelClaim) answer {
 	return answer{}
 }
 
-// randomClock reserves under a clock that jumps as it likes, and wants that an id is never admitted while a reservation of it
-// has not expired by the clock of that moment.
+// randomClock reserves under a clock that jumps as it likes, and wants that an id is never admitted while a reservation of
+// it has not expired by the clock of that moment.
 func randomClock(t *testing.T, rt *rapid.T, newGuard Maker) {
 	g := newGuard(t, unlimited(4))
 	type admission struct {

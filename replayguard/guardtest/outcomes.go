@@ -313,6 +313,19 @@ func prunedWhenFull(t *testing.T, newGuard Maker) {
 	}
 	s.refused(t, s.message(200, 10), replayguard.Other, replayguard.CauseCapacity)
 	s.wantLive(t, capacity)
+
+	// Also where what has expired is others'.
+	s.Clock.Advance(11)
+	for i := range capacity {
+		s.reserve(t, clientName(i), 300+i, 10)
+	}
+	_, err := s.tryReserve(t, "a newcomer", 400, 10)
+	WantRefusal(t, err, replayguard.Other, replayguard.CauseCapacity)
+	s.Clock.Advance(11)
+	for i := range capacity {
+		s.reserve(t, "a newcomer", 400+i, 10)
+	}
+	s.wantLive(t, capacity)
 }
 
 func copies(t *testing.T, newGuard Maker) {

@@ -15,8 +15,8 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// The migrations: one SQL file per version, each with its way up and its way down. A released file is never changed, only followed
-// by another. Each runs in one transaction together with the row that records its version.
+// The migrations: one SQL file per version, each with its way up and its way down. A released file is never changed, only
+// followed by another. Each runs in one transaction together with the row that records its version.
 //
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
@@ -79,8 +79,8 @@ func connect(ctx context.Context, pool *pgxpool.Pool) (*sql.DB, error) {
 	return stdlib.OpenDB(*conn), nil
 }
 
-// withMigrationLock runs f while no other process migrates. The lock belongs to a transaction: a session's would stay behind on
-// a server connection of a pooler.
+// withMigrationLock runs f while no other process migrates. The lock belongs to a transaction: a session's would stay behind
+// on a server connection of a pooler.
 func withMigrationLock(ctx context.Context, db *sql.DB, f func() error) error {
 	lock, err := db.BeginTx(ctx, nil)
 	if err != nil {

@@ -47,10 +47,10 @@ type Store struct {
 
 var _ replayguard.Store = (*Store)(nil)
 
-// Open makes a store over the pool's database, after a look at its schema: an error that wraps ErrNotMigrated or ErrNewerSchema
-// where it is not this program's, and Config.Migrate does not help. The pool stays the caller's, and may serve others as well; any of pgx's ways to
-// execute queries works, also those for poolers. Limits that make no sense make a store that refuses every reservation, as
-// replayguard.NewMemory's; ask Limits.WithDefaults first to know.
+// Open makes a store over the pool's database, after a look at its schema: an error that wraps ErrNotMigrated or
+// ErrNewerSchema where it is not this program's, and Config.Migrate does not help. The pool stays the caller's, and may
+// serve others as well; any of pgx's ways to execute queries works, also those for poolers. Limits that make no sense make a
+// store that refuses every reservation, as replayguard.NewMemory's; ask Limits.WithDefaults first to know.
 func Open(ctx context.Context, pool *pgxpool.Pool, cfg Config) (*Store, error) {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultTimeout
@@ -234,8 +234,8 @@ func (s *Store) call(ctx context.Context, what string, f func(ctx context.Contex
 	}
 }
 
-// hadNoEffect reports whether an error's statement was never sent, or was undone by the server, and may go well another time: no connection could be made, or
-// the transaction got into another's way.
+// hadNoEffect reports whether an error's statement was never sent, or was undone by the server, and may go well another
+// time: no connection could be made, or the transaction got into another's way.
 func hadNoEffect(err error) bool {
 	var connect *pgconn.ConnectError
 	var answer *pgconn.PgError

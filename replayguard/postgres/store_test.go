@@ -123,8 +123,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestSessions: 40 sessions of several clients reserve, settle, extend and sweep over few ids, in a store that is often full, while time passes: no two
-// reservations of an id overlap, and tokens grow.
+// TestSessions: 40 sessions of several clients reserve, settle, extend and sweep over few ids, in a store that is often
+// full, while time passes: no two reservations of an id overlap, and tokens grow.
 func TestSessions(t *testing.T) {
 	url := pgtest.Database(t)
 	pool := newPool(t, url, 40)

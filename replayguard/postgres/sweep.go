@@ -25,8 +25,8 @@ func (s *Store) sweepLoop(life context.Context, every time.Duration) {
 	}
 }
 
-// Sweep deletes what has expired, and clients that have been idle for Limits.ClientIdle, in small transactions. A store does it by
-// itself.
+// Sweep deletes what has expired, and clients that have been idle for Limits.ClientIdle, in small transactions. A store does
+// it by itself.
 func (s *Store) Sweep(ctx context.Context) error {
 	if err := s.inBatches(ctx, `SELECT replayguard.sweep($1::bigint)`); err != nil {
 		return err
@@ -37,8 +37,8 @@ func (s *Store) Sweep(ctx context.Context) error {
 	return s.inBatches(ctx, `SELECT replayguard.sweep_clients($2::bigint, $1::bigint)`, seconds(s.limits.ClientIdle()))
 }
 
-// inBatches runs a statement, whose first parameter is the batch's size and which gives the number of rows that it found, until it
-// finds fewer.
+// inBatches runs a statement, whose first parameter is the batch's size and which gives the number of rows that it found,
+// until it finds fewer.
 func (s *Store) inBatches(ctx context.Context, statement string, more ...any) error {
 	for {
 		var found int64

@@ -1,11 +1,11 @@
-// Mutants proves that the tests of the replay guard would notice if it were wrong. It breaks the guard in one way after the other,
-// without touching the tree (go test -overlay), runs the tests, and wants each break to be noticed.
+// Mutants proves that the tests of the replay guard would notice if it were wrong. It breaks the guard in one way after the
+// other, without touching the tree (go test -overlay), runs the tests, and wants each break to be noticed.
 //
 //	go run ./replayguard/testdata/mutants            the guard in memory, less than two minutes
 //	go run ./replayguard/testdata/mutants -postgres  the store in PostgreSQL as well, some minutes more
 //
-// It is run from the module's root. It prints a line per mutant, with the first test that noticed it, and fails if one lives, or if a mutant no longer fits
-// the code.
+// It is run from the module's root. It prints a line per mutant, with the first test that noticed it, and fails if one
+// lives, or if a mutant no longer fits the code.
 package main
 
 import (
