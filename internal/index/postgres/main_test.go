@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/disclosured/disclosured/internal/index"
 	"github.com/disclosured/disclosured/internal/ledger"
 	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
@@ -22,7 +24,7 @@ func TestMain(m *testing.M) {
 	if !asked && os.Getenv("DISCLOSURED_SOAK") != "1" {
 		flag.Set("rapid.checks", "10") // each is dozens of transactions
 	}
-	pgtest.Main(m)
+	goleak.VerifyTestMain(pgtest.Around(m))
 }
 
 // quiet is a logger for tests in which warnings are expected.

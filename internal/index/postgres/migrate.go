@@ -116,8 +116,15 @@ func migrate(ctx context.Context, db *sql.DB, cfg Config, direction Direction) e
 	if err != nil {
 		return err
 	}
-	if _, err := db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+schema); err != nil {
-		return fmt.Errorf("creating the schema %s: %w", schema, err)
+	// Only where it is missing: CREATE SCHEMA needs a right that the schema's owner need not have, IF NOT EXISTS or not.
+	var exists bool
+	if err := db.QueryRowContext(ctx, `SELECT to_regnamespace('`+schema+`') IS NOT NULL`).Scan(&exists); err != nil {
+		return fmt.Errorf("looking for the schema %s: %w", schema, err)
+	}
+	if !exists {
+		if _, err := db.ExecContext(ctx, `CREATE SCHEMA `+schema); err != nil {
+			return fmt.Errorf("creating the schema %s: %w", schema, err)
+		}
 	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, migrations.Files,
 		goose.WithTableName(versionTable), goose.WithSlog(cfg.Logger), goose.WithDisableGlobalRegistry(true))
