@@ -119,6 +119,8 @@ type APIConfig struct {
 	FreshnessBound time.Duration `koanf:"freshness_bound"`
 	// The longest time that a request may wait for an update or a successor.
 	MaxWait time.Duration `koanf:"max_wait"`
+	// How long before its guardian set expires a VAA is called EXPIRES_SOON instead of REDEEMABLE; 0 is never.
+	ExpiryMargin time.Duration `koanf:"expiry_margin"`
 	// Requests a second that one caller's address may make on average; 0 is without limit.
 	RatePerCaller float64 `koanf:"rate_per_caller"`
 	// Requests that one caller's address may make at once above its rate.
@@ -147,7 +149,7 @@ func defaultConfig() Config {
 		Packages: PackagesConfig{Names: []string{"wormhole-core"}},
 		Database: DatabaseConfig{MaxConnections: 10, Migrate: true, LeaseTTL: 15 * time.Second, HistoryRetention: 30 * 24 * time.Hour},
 		API: APIConfig{Listen: "127.0.0.1:7420", FreshnessBound: 15 * time.Second, MaxWait: 20 * time.Second,
-			RatePerCaller: 200, BurstPerCaller: 400},
+			ExpiryMargin: time.Hour, RatePerCaller: 200, BurstPerCaller: 400},
 		Ops: OpsConfig{Listen: "127.0.0.1:7421"},
 		Log: LogConfig{Level: "info", Format: "text"},
 	}
@@ -235,6 +237,9 @@ func (c Config) validate() error {
 	}
 	if c.API.MaxWait < 0 || c.API.MaxWait > 5*time.Minute {
 		fault("api.max_wait", "must be in 0s..5m, is %s", c.API.MaxWait)
+	}
+	if c.API.ExpiryMargin < 0 {
+		fault("api.expiry_margin", "can't be negative; 0 turns it off")
 	}
 	if !(c.API.RatePerCaller >= 0 && c.API.RatePerCaller <= 1e6) {
 		fault("api.rate_per_caller", "must be in 0..1000000, is %v", c.API.RatePerCaller)

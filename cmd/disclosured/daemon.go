@@ -284,6 +284,7 @@ func (d *daemon) apiConfig() api.Config {
 	config.TLS = api.TLSFiles{CertFile: a.CertFile, KeyFile: a.KeyFile, ClientCAFile: a.ClientCAFile}
 	config.FreshnessBound = a.FreshnessBound
 	config.MaxWait = a.MaxWait
+	config.ExpiryMargin = a.ExpiryMargin
 	config.DefaultWait = min(config.DefaultWait, a.MaxWait)
 	config.Limits.RatePerSecond, config.Limits.Burst = a.RatePerCaller, a.BurstPerCaller
 	config.Info = api.Info{

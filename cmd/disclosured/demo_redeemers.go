@@ -224,6 +224,10 @@ func (u *redeemer) prepare(ctx context.Context, vaa *wormhole.VAA, read *disclos
 		return nil, false
 	}
 	r.check(u.app, vaa.Digest(), answer)
+	if answer.Verdict == disclosurev1.RedeemVerdict_REDEEM_VERDICT_INVALID {
+		r.wrong("a good VAA was called invalid at offset %d: %s", answer.Answer.Position.Offset, answer.FailedRule.GetMessage())
+		return nil, false
+	}
 	return answer, false
 }
 

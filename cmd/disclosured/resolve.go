@@ -33,7 +33,8 @@ func newResolveCommand() *cobra.Command {
 		Use:   "resolve [VAA | -]",
 		Short: "Ask a running service what to disclose to redeem a VAA",
 		Long: "Ask a running service what to disclose to redeem a VAA (hex, 0x-hex or base64; - reads it from standard input) or, with --digest, to\n" +
-			"consume a digest. Prints the answer as text or, with --json, as the JSON Ledger API's disclosedContracts. Exits non-zero where the digest is consumed already.",
+			"consume a digest. Prints the answer as text or, with --json, as the JSON Ledger API's disclosedContracts. Exits non-zero where the VAA\n" +
+			"does not verify or the digest is consumed already.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &disclosurev1.PrepareRedeemRequest{
@@ -74,10 +75,12 @@ func newResolveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if answer.Verdict != disclosurev1.RedeemVerdict_REDEEM_VERDICT_REDEEMABLE {
-				return errNo
+			switch answer.Verdict {
+			case disclosurev1.RedeemVerdict_REDEEM_VERDICT_REDEEMABLE, disclosurev1.RedeemVerdict_REDEEM_VERDICT_EXPIRES_SOON,
+				disclosurev1.RedeemVerdict_REDEEM_VERDICT_NOT_CONSUMED:
+				return nil
 			}
-			return nil
+			return errNo
 		},
 	}
 	server.add(cmd.Flags())
@@ -129,7 +132,16 @@ func printRedeem(out io.Writer, answer *disclosurev1.PrepareRedeemResponse) erro
 		fmt.Fprintf(&b, "%-14s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	row("verdict", "%s", strings.TrimPrefix(answer.Verdict.String(), "REDEEM_VERDICT_"))
-	row("digest", "%s", answer.Digest)
+	if f := answer.FailedRule; f != nil {
+		row("  because", "%s (%s)", f.Message, f.Code)
+		if f.ExpiredAt != nil {
+			row("  expired at", "%s", f.ExpiredAt.AsTime().Format(time.RFC3339Nano))
+		}
+	}
+	if at := answer.GuardianSetExpiresAt; at != nil {
+		row("  expires at", "%s, with the guardian set that signed the VAA", at.AsTime().Format(time.RFC3339Nano))
+	}
+	row("digest", "%s", orUnset(answer.Digest))
 	if c := answer.Consumption; c != nil {
 		if c.UpdateId != "" {
 			row("consumed by", "update %s at offset %d, record time %s", c.UpdateId, c.Offset, c.RecordTime.AsTime().Format(time.RFC3339Nano))
@@ -141,6 +153,9 @@ func printRedeem(out io.Writer, answer *disclosurev1.PrepareRedeemResponse) erro
 		row("replay node", "%s", n.Contract.GetContractId())
 		row("  prefix", "%q, %d consumed, splits at %d", n.Prefix, n.ConsumedCount, n.SplitThreshold)
 		row("  scope", "consumer %s, operator %s, package %s, namespace %s", n.Scope.GetConsumer(), n.Scope.GetOperator(), n.Scope.GetPackageName(), namespaceText(n.Scope))
+	}
+	if c := answer.Churn; c != nil {
+		row("  churn", "%s", churnText(c))
 	}
 	if s := answer.CoreState; s != nil {
 		row("core state", "%s", s.Contract.GetContractId())
@@ -158,6 +173,29 @@ func printRedeem(out io.Writer, answer *disclosurev1.PrepareRedeemResponse) erro
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// churnText says how long a signer may take.
+func churnText(c *disclosurev1.ChurnForecast) string {
+	text := fmt.Sprintf("%v consumes a minute (%d in %s)", c.ConsumesPerMinute, c.ConsumesSeen, c.Window.AsDuration().Round(time.Second))
+	if c.Window == nil {
+		text = "nothing known"
+	}
+	if c.MedianLife != nil {
+		text += fmt.Sprintf(", a contract id lives %s (median of %d)", c.MedianLife.AsDuration().Round(time.Millisecond), c.LivesSeen)
+	}
+	if c.NextConsumeSplits {
+		text += ", the next consume splits"
+	}
+	return text
+}
+
+// orUnset is a word for an empty text.
+func orUnset(s string) string {
+	if s == "" {
+		return "(none)"
+	}
+	return s
 }
 
 func namespaceText(s *disclosurev1.Scope) string {

@@ -26,6 +26,10 @@ type Config struct {
 
 	// FreshnessBound is the age of the last proof of completeness beyond which calls are refused unless they allow stale answers.
 	FreshnessBound time.Duration
+	// ExpiryMargin is how long before its guardian set expires a VAA that verifies is called EXPIRES_SOON instead of REDEEMABLE.
+	ExpiryMargin time.Duration
+	// VerdictCacheEntries and VerdictCacheBytes (estimated) bound what is remembered of VAAs' signatures.
+	VerdictCacheEntries, VerdictCacheBytes int
 	// DefaultWait is how long a call waits for what its ReadOptions ask where it does not say; MaxWait bounds what it says.
 	DefaultWait, MaxWait time.Duration
 	// DefaultDeadline is a call's deadline where the caller set none, MaxDeadline the greatest that it may set.
@@ -87,9 +91,13 @@ type Info struct {
 // DefaultConfig is a server on loopback for one host's callers and a replica's load.
 func DefaultConfig() Config {
 	return Config{
-		Listen:          "127.0.0.1:7420",
-		OpsListen:       "127.0.0.1:7421",
-		FreshnessBound:  15 * time.Second,
+		Listen:         "127.0.0.1:7420",
+		OpsListen:      "127.0.0.1:7421",
+		FreshnessBound: 15 * time.Second,
+		ExpiryMargin:   time.Hour,
+
+		VerdictCacheEntries: 8192, VerdictCacheBytes: 32 << 20,
+
 		DefaultWait:     5 * time.Second,
 		MaxWait:         30 * time.Second,
 		DefaultDeadline: 10 * time.Second,
@@ -119,6 +127,11 @@ func (c *Config) Validate() error {
 		}
 	}
 	positive("freshness bound", c.FreshnessBound > 0)
+	positive("verdict cache entries", c.VerdictCacheEntries > 0)
+	positive("verdict cache bytes", c.VerdictCacheBytes > 0)
+	if c.ExpiryMargin < 0 {
+		faults = append(faults, fmt.Errorf("api: expiry margin %s is negative", c.ExpiryMargin))
+	}
 	positive("max wait", c.MaxWait > 0)
 	positive("default wait", c.DefaultWait > 0)
 	positive("default deadline", c.DefaultDeadline > 0)

@@ -10,7 +10,21 @@
 //  3. One view of the index is taken. Nothing is read from another view after that: what history says is limited to
 //     the view's offset, and where a new generation took over meanwhile the call starts again from step 3.
 //  4. The answer is computed from the view alone, so the same view gives the same bytes: lists are sorted, maps are encoded in
-//     the order of their keys.
+//     the order of their keys. What also goes by the clock says so: freshness, a guardian set's expiry, the churn forecast.
+//
+// # A verdict
+//
+// PrepareRedeem answers as the ledger would (verdict.go, prepare.go), in the ledger's order: the CoreState is chosen, the VAA is verified by
+// it, then the covering node is looked at. So an invalid VAA is INVALID also where the trie has a gap, and consumed or not. The checks
+// and their words are package wormhole's. Keys are recovered from the VAA, so that a signature that is not the guardian's is an
+// invalid signature, whatever keys a submitter would bring. The costly part, the signatures against a set's keys, is judged once per VAA and
+// keys, and remembered within bounds; sets, expiry and the time are looked at for every answer. Expired is judged by the later of
+// our clock and the record time last seen: a clock that goes ahead of the ledger's says "expired" too early, one that is behind does not
+// say it too late by more than the ledger's silence.
+//
+// What the ledger did not tell is not guessed: a consume before our history is called that, and a forecast (churn.go) counts what was seen
+// and says how much that is. The forecast is the only part that asks the store for a digest that is not consumed; it is left out where the
+// store does not answer at once, so that redeems can be prepared while the database is away.
 //
 // # An error
 //

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/disclosured/disclosured/internal/index"
-	"github.com/disclosured/disclosured/internal/wormhole"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
 
@@ -22,7 +20,7 @@ func (s *Service) PrepareRedeem(ctx context.Context, req *disclosurev1.PrepareRe
 	if err := c.err(); err != nil {
 		return nil, err
 	}
-	return answerWith(ctx, s, opts, q.candidates, func(ctx context.Context, r *reading) (*disclosurev1.PrepareRedeemResponse, error) {
+	return answerWith(ctx, s, opts, s.prepareCandidates(q), func(ctx context.Context, r *reading) (*disclosurev1.PrepareRedeemResponse, error) {
 		answer, err := s.prepare(ctx, r, q)
 		if err != nil {
 			return nil, err
@@ -64,7 +62,7 @@ func (s *Service) BatchPrepareRedeem(ctx context.Context, req *disclosurev1.Batc
 			if faults[i] != nil {
 				continue
 			}
-			found, err := q.candidates(v)
+			found, err := s.prepareCandidates(q)(v)
 			if errors.Is(err, index.ErrInFlight) {
 				return nil, err
 			}
@@ -74,7 +72,8 @@ func (s *Service) BatchPrepareRedeem(ctx context.Context, req *disclosurev1.Batc
 	}
 	return answerWith(ctx, s, opts, would, func(ctx context.Context, r *reading) (*disclosurev1.BatchPrepareRedeemResponse, error) {
 		// A contract's blob is in disclosed_contracts already; twice in each of 1,000 items is too much.
-		r.withoutBlobs = true
+		// And a forecast per item would ask history 1,000 times.
+		r.withoutBlobs, r.withoutForecast = true, true
 		answer := &disclosurev1.BatchPrepareRedeemResponse{Answer: s.answer(r), Items: make([]*disclosurev1.BatchPrepareRedeemItem, len(queries))}
 		size := 0
 		for i, q := range queries {
@@ -121,21 +120,44 @@ func (q *prepareQuery) coreState(v *index.View, scope index.Scope) (*index.Entry
 	return v.CoreState(index.CoreStateSelector{PackageName: scope.PackageName, Operator: scope.Operator, ContractID: q.coreStateID})
 }
 
-func (q *prepareQuery) candidates(v *index.View) ([]string, error) {
-	scope, node, err := covering(v, q.selector, q.digest)
-	if err != nil {
-		return nil, err
+// prepareCandidates are the contracts that an answer would disclose. To a VAA that the ledger refuses no successor of theirs makes a
+// difference, so that nobody waits for one.
+func (s *Service) prepareCandidates(q prepareQuery) candidates {
+	return func(v *index.View) ([]string, error) {
+		scope, err := v.Scope(q.selector)
+		if err != nil {
+			return nil, err
+		}
+		core, coreErr := q.coreState(v, scope)
+		at := reading{view: v, now: s.now()}
+		if s.verify(&q.subject, coreStateOf(core), at.ledgerNow()).rule != nil {
+			return nil, nil
+		}
+		node, err := v.Covering(scope, q.digest)
+		if err != nil {
+			return nil, err
+		}
+		if coreErr != nil {
+			return nil, coreErr
+		}
+		return []string{core.ContractID, node.ContractID}, nil
 	}
-	core, err := q.coreState(v, scope)
-	if err != nil {
-		return nil, err
-	}
-	return []string{core.ContractID, node.ContractID}, nil
 }
 
-// prepare answers one query from the reading's view, without the answer field.
+// prepare answers one query from the reading's view, without the answer field. It goes as the ledger would: the VAA first, then the
+// node; and what the ledger does not look at, whether the disclosures can be brought together, last.
 func (s *Service) prepare(ctx context.Context, r *reading, q prepareQuery) (*disclosurev1.PrepareRedeemResponse, error) {
-	scope, node, err := covering(r.view, q.selector, q.digest)
+	scope, err := r.view.Scope(q.selector)
+	if err != nil {
+		return nil, err
+	}
+	core, coreErr := q.coreState(r.view, scope)
+	now := r.ledgerNow()
+	verified := s.verify(&q.subject, coreStateOf(core), now)
+	if verified.rule != nil {
+		return s.invalid(ctx, r, q, scope, core, verified.rule)
+	}
+	node, err := r.view.Covering(scope, q.digest)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +169,6 @@ func (s *Service) prepare(ctx context.Context, r *reading, q prepareQuery) (*dis
 	if err != nil {
 		return nil, err
 	}
-	core, coreErr := q.coreState(r.view, scope)
 	if consumed != nil {
 		// The verdict needs no CoreState, and nothing here is to be submitted: no blobs.
 		answer.Verdict = disclosurev1.RedeemVerdict_REDEEM_VERDICT_ALREADY_CONSUMED
@@ -157,6 +178,7 @@ func (s *Service) prepare(ctx context.Context, r *reading, q prepareQuery) (*dis
 		answer.ReplayNode = bare.replayNode(node)
 		if coreErr == nil {
 			answer.CoreState = bare.coreState(core)
+			answer.MessageFee = answer.CoreState.GetMessageFee()
 		}
 		return answer, nil
 	}
@@ -173,34 +195,24 @@ func (s *Service) prepare(ctx context.Context, r *reading, q prepareQuery) (*dis
 			return nil, err
 		}
 	}
-	answer.Verdict = disclosurev1.RedeemVerdict_REDEEM_VERDICT_REDEEMABLE
 	answer.ReplayNode = r.replayNode(node)
 	answer.CoreState = r.coreState(core)
+	answer.MessageFee = answer.CoreState.GetMessageFee()
 	answer.DisclosedContracts = r.disclosures(core, node)
-	if q.vaa != nil {
-		answer.Arguments = arguments(q.vaa, scope, core, node)
+	if !r.withoutForecast {
+		answer.Churn = s.churn(ctx, r, scope, node)
 	}
-	return answer, nil
-}
-
-// arguments are the choice's arguments. Keys are recovered against the guardian set that the VAA names, where the CoreState has
-// it; a signature from which no key can be recovered has no entry. Whether the VAA verifies is not said here.
-func arguments(vaa *wormhole.VAA, scope index.Scope, core, node *index.Entry) *disclosurev1.RedeemArguments {
-	var set *wormhole.GuardianSet
-	if state, ok := core.Payload.(*wormhole.CoreState); ok {
-		if named, ok := state.GuardianSets[int64(vaa.GuardianSetIndex)]; ok {
-			set = &named
+	if q.vaa == nil {
+		answer.Verdict = disclosurev1.RedeemVerdict_REDEEM_VERDICT_NOT_CONSUMED
+		return answer, nil
+	}
+	answer.Verdict = disclosurev1.RedeemVerdict_REDEEM_VERDICT_REDEEMABLE
+	if verified.expires != nil {
+		answer.GuardianSetExpiresAt = timestamp(*verified.expires)
+		if verified.expires.Sub(now) <= s.cfg.ExpiryMargin {
+			answer.Verdict = disclosurev1.RedeemVerdict_REDEEM_VERDICT_EXPIRES_SOON
 		}
 	}
-	keys, _ := vaa.RecoverKeys(set) // what is wrong with a signature is the ledger's to say: the keys are useful all the same
-	args := &disclosurev1.RedeemArguments{
-		EncodedVaa:           hex.EncodeToString(vaa.Encode()),
-		Consumer:             scope.Consumer,
-		ReplayNodeContractId: node.ContractID,
-		CoreStateContractId:  core.ContractID,
-	}
-	for _, key := range keys {
-		args.PubKeys = append(args.PubKeys, &disclosurev1.GuardianPublicKey{GuardianIndex: key.Index, PublicKey: key.Key})
-	}
-	return args
+	answer.Arguments, err = arguments(q.vaa, verified.keys, scope, core, node)
+	return answer, err
 }

@@ -41,6 +41,8 @@ type reading struct {
 	usedHistory bool
 	// withoutBlobs leaves blobs out of contracts (blob_omitted); disclosures have theirs.
 	withoutBlobs bool
+	// withoutForecast leaves the churn forecast out.
+	withoutForecast bool
 }
 
 // candidates are the contracts that would be the answer at a view, for not_contract_ids; nil where an answer has none. Its error

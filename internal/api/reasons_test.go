@@ -261,6 +261,9 @@ func TestErrorsDocument(t *testing.T) {
 Every error of the service is a gRPC status with a ` + "`google.rpc.ErrorInfo`" + ` of domain ` + "`disclosured`" + `. Its reason is stable: reasons are never
 renamed, and their codes never change within ` + "`disclosure.v1`" + `. Go by the reason, never by the message.
 
+What the ledger would say to a redeem is no error but an answer: PrepareRedeem's verdict, with INVALID the ` + "`failed_rule`" + `'s code and the ledger's words.
+Only a VAA that is no hex, no base64 or empty is INVALID_FIELD.
+
 - **Metadata**: errors that were decided at a view of the index have ` + "`" + strings.Join(api.PositionMetadata, "`, `") + "`" + `: the place on the
   participant's ledger, as in ` + "`Answer.position`" + `. Others, by reason, are listed below. A key that ends in _N stands for _0, _1, …
 - **Retry**: *now* is the same request again, after ` + "`google.rpc.RetryInfo`" + `'s delay with jitter; *after-refresh* is after what it rests on was read

@@ -20,13 +20,17 @@ type Service struct {
 	stopping context.Context
 	pages    *pages
 	// auditing holds a token per full audit that may run at once: one.
-	auditing chan struct{}
+	auditing  chan struct{}
+	verdicts  verdicts
+	forecasts forecasts
 }
 
 func newService(cfg Config, deps Deps, stopping context.Context) *Service {
 	return &Service{
 		cfg: cfg, index: deps.Index, status: deps.Status, now: deps.Now, stopping: stopping,
 		pages: newPages(deps.Now), auditing: make(chan struct{}, 1),
+		verdicts:  verdicts{newLRU[verdictKey, func() signedBy](cfg.VerdictCacheEntries, cfg.VerdictCacheBytes)},
+		forecasts: forecasts{lru: newLRU[forecastKey, []life](maxForecasts, maxLivesBytes)},
 	}
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
 	"math"
@@ -162,26 +163,34 @@ func (c *checks) offset(field string, offset int64) int64 {
 	return offset
 }
 
-func (c *checks) vaaText(field, text string) *wormhole.VAA {
+// vaaText reads a VAA from text. A text that is not bytes at all is wrong; bytes that are no VAA get the ledger's verdict.
+func (c *checks) vaaText(field, text string) subject {
 	encoded, err := wormhole.DecodeVAAText(text)
 	if err != nil {
 		c.add(field, "must be a VAA in hex or base64: %s", trimSubject(err))
-		return nil
+		return subject{}
 	}
 	return c.vaaBytes(field, encoded)
 }
 
-func (c *checks) vaaBytes(field string, encoded []byte) *wormhole.VAA {
-	if len(encoded) > maxVAABytes {
+func (c *checks) vaaBytes(field string, encoded []byte) subject {
+	switch {
+	case len(encoded) == 0:
+		c.add(field, "must be a VAA: it is empty")
+		return subject{}
+	case len(encoded) > maxVAABytes:
 		c.add(field, "must be a VAA: at most %d bytes, got %d", maxVAABytes, len(encoded))
-		return nil
+		return subject{}
 	}
+	sub := subject{hash: sha256.Sum256(encoded)}
 	vaa, err := wormhole.ParseVAA(encoded)
-	if err != nil {
-		c.add(field, "must be a VAA of version 1: %s", trimSubject(err))
-		return nil
+	if sub.fault = wormhole.RuleOf(err); err != nil && sub.fault == nil {
+		c.add(field, "must be a VAA: %s", trimSubject(err))
 	}
-	return vaa
+	if vaa != nil {
+		sub.vaa, sub.digest = vaa, vaa.Digest()
+	}
+	return sub
 }
 
 // bounded reads a size where 0 means the default.
@@ -264,9 +273,7 @@ func (c *checks) read(field string, opts *disclosurev1.ReadOptions) readOptions 
 // prepareQuery is a PrepareRedeemRequest, checked, without its read options.
 type prepareQuery struct {
 	selector index.ScopeSelector
-	// vaa is nil where only the digest was given.
-	vaa         *wormhole.VAA
-	digest      wormhole.Digest
+	subject
 	coreStateID string
 }
 
@@ -275,18 +282,15 @@ func (c *checks) prepare(field string, req *disclosurev1.PrepareRedeemRequest) p
 	if selector := c.scope(field+"scope", req.GetScope(), true); selector != nil {
 		q.selector = *selector
 	}
-	switch subject := req.GetSubject().(type) {
+	switch asked := req.GetSubject().(type) {
 	case *disclosurev1.PrepareRedeemRequest_Vaa:
-		q.vaa = c.vaaText(field+"vaa", subject.Vaa)
+		q.subject = c.vaaText(field+"vaa", asked.Vaa)
 	case *disclosurev1.PrepareRedeemRequest_VaaBytes:
-		q.vaa = c.vaaBytes(field+"vaa_bytes", subject.VaaBytes)
+		q.subject = c.vaaBytes(field+"vaa_bytes", asked.VaaBytes)
 	case *disclosurev1.PrepareRedeemRequest_Digest:
-		q.digest = c.digest(field+"digest", subject.Digest)
+		q.digest = c.digest(field+"digest", asked.Digest)
 	default:
 		c.add(field+"subject", "one of vaa, vaa_bytes and digest is required")
-	}
-	if q.vaa != nil {
-		q.digest = q.vaa.Digest()
 	}
 	q.coreStateID = c.contractID(field+"core_state_contract_id", req.GetCoreStateContractId(), false)
 	return q

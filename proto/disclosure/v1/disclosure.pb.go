@@ -87,15 +87,25 @@ func (BlobCheck) EnumDescriptor() ([]byte, []int) {
 	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{0}
 }
 
-// RedeemVerdict says whether a redeem of the digest would work.
+// RedeemVerdict says whether a redeem would work, as the ledger would answer it: the VAA's verification comes first, then the node.
 type RedeemVerdict int32
 
 const (
 	RedeemVerdict_REDEEM_VERDICT_UNSPECIFIED RedeemVerdict = 0
-	// The covering node does not hold the digest.
+	// The VAA verifies, and the covering node does not hold its digest.
 	RedeemVerdict_REDEEM_VERDICT_REDEEMABLE RedeemVerdict = 1
-	// The covering node holds the digest: no disclosures are given.
+	// The covering node holds the digest (and the VAA, where one was given and there is a CoreState to verify it with, verifies). No
+	// disclosures and no arguments are given.
 	RedeemVerdict_REDEEM_VERDICT_ALREADY_CONSUMED RedeemVerdict = 2
+	// The VAA fails a check of the ledger, failed_rule: no node, no key and no retry helps. (Of GUARDIAN_SET_UNKNOWN a later CoreState
+	// may think otherwise.) No disclosures and no arguments are given.
+	RedeemVerdict_REDEEM_VERDICT_INVALID RedeemVerdict = 3
+	// As REDEEMABLE, with everything that belongs to it, but not for long: guardian_set_expires_at is within the service's margin of the
+	// later of its clock and the position's record time.
+	RedeemVerdict_REDEEM_VERDICT_EXPIRES_SOON RedeemVerdict = 4
+	// Of a bare digest only: the covering node does not hold it. Disclosures are given. Whether a VAA of this digest verifies can't be
+	// said without the VAA.
+	RedeemVerdict_REDEEM_VERDICT_NOT_CONSUMED RedeemVerdict = 5
 )
 
 // Enum value maps for RedeemVerdict.
@@ -104,11 +114,17 @@ var (
 		0: "REDEEM_VERDICT_UNSPECIFIED",
 		1: "REDEEM_VERDICT_REDEEMABLE",
 		2: "REDEEM_VERDICT_ALREADY_CONSUMED",
+		3: "REDEEM_VERDICT_INVALID",
+		4: "REDEEM_VERDICT_EXPIRES_SOON",
+		5: "REDEEM_VERDICT_NOT_CONSUMED",
 	}
 	RedeemVerdict_value = map[string]int32{
 		"REDEEM_VERDICT_UNSPECIFIED":      0,
 		"REDEEM_VERDICT_REDEEMABLE":       1,
 		"REDEEM_VERDICT_ALREADY_CONSUMED": 2,
+		"REDEEM_VERDICT_INVALID":          3,
+		"REDEEM_VERDICT_EXPIRES_SOON":     4,
+		"REDEEM_VERDICT_NOT_CONSUMED":     5,
 	}
 )
 
@@ -721,7 +737,7 @@ type Contract struct {
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	BlobCheck BlobCheck              `protobuf:"varint,10,opt,name=blob_check,json=blobCheck,proto3,enum=disclosure.v1.BlobCheck" json:"blob_check,omitempty"`
 	// The blob is left out: the caller has the contract (known_contract_ids); or it is in disclosed_contracts already, in a
-	// batch's items; or nothing is to be submitted, with ALREADY_CONSUMED and in a contract's fate.
+	// batch's items; or nothing is to be submitted, with ALREADY_CONSUMED, with INVALID and in a contract's fate.
 	BlobOmitted bool `protobuf:"varint,11,opt,name=blob_omitted,json=blobOmitted,proto3" json:"blob_omitted,omitempty"`
 	// The caller asked for a successor (not_contract_ids) and none came in time: this is the same contract.
 	Unchanged     bool     `protobuf:"varint,12,opt,name=unchanged,proto3" json:"unchanged,omitempty"`
@@ -1566,12 +1582,12 @@ type isPrepareRedeemRequest_Subject interface {
 }
 
 type PrepareRedeemRequest_Vaa struct {
-	// The VAA, as hex, 0x-hex or base64.
+	// The VAA, as hex, 0x-hex or base64. A text that is none of these is an error; bytes that are no good VAA are a verdict.
 	Vaa string `protobuf:"bytes,2,opt,name=vaa,proto3,oneof"`
 }
 
 type PrepareRedeemRequest_VaaBytes struct {
-	// The VAA's bytes.
+	// The VAA's bytes, not empty.
 	VaaBytes []byte `protobuf:"bytes,3,opt,name=vaa_bytes,json=vaaBytes,proto3,oneof"`
 }
 
@@ -1590,19 +1606,31 @@ type PrepareRedeemResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Answer  *Answer                `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"`
 	Verdict RedeemVerdict          `protobuf:"varint,2,opt,name=verdict,proto3,enum=disclosure.v1.RedeemVerdict" json:"verdict,omitempty"`
-	// 64 hex digits.
+	// 64 hex digits; empty where the request's VAA has none, because it is truncated or of another version.
 	Digest string `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Set with ALREADY_CONSUMED.
+	// Set where the covering node holds the digest: with ALREADY_CONSUMED, and with INVALID where that is so too (a guardian set that
+	// expired after the redeem).
 	Consumption *Consumption `protobuf:"bytes,4,opt,name=consumption,proto3" json:"consumption,omitempty"`
-	ReplayNode  *ReplayNode  `protobuf:"bytes,5,opt,name=replay_node,json=replayNode,proto3" json:"replay_node,omitempty"`
-	CoreState   *CoreState   `protobuf:"bytes,6,opt,name=core_state,json=coreState,proto3" json:"core_state,omitempty"`
-	// Set where the request had a VAA and the verdict is REDEEMABLE.
+	// Set but with INVALID, where it may be unset: the ledger would not have come to the node.
+	ReplayNode *ReplayNode `protobuf:"bytes,5,opt,name=replay_node,json=replayNode,proto3" json:"replay_node,omitempty"`
+	// Set with every verdict that has disclosures.
+	CoreState *CoreState `protobuf:"bytes,6,opt,name=core_state,json=coreState,proto3" json:"core_state,omitempty"`
+	// Set with REDEEMABLE and EXPIRES_SOON.
 	Arguments *RedeemArguments `protobuf:"bytes,7,opt,name=arguments,proto3" json:"arguments,omitempty"`
-	// Ready for a submission: one synchronizer, no contract twice. Empty unless REDEEMABLE. Contracts that the caller has
-	// (known_contract_ids) are left out.
+	// Ready for a submission: one synchronizer, no contract twice. Given with REDEEMABLE, EXPIRES_SOON and NOT_CONSUMED only. Contracts
+	// that the caller has (known_contract_ids) are left out.
 	DisclosedContracts []*DisclosedContract `protobuf:"bytes,8,rep,name=disclosed_contracts,json=disclosedContracts,proto3" json:"disclosed_contracts,omitempty"`
 	// The audit's findings that concern this digest's part of the trie.
-	Findings      []*Finding `protobuf:"bytes,9,rep,name=findings,proto3" json:"findings,omitempty"`
+	Findings []*Finding `protobuf:"bytes,9,rep,name=findings,proto3" json:"findings,omitempty"`
+	// Set with INVALID.
+	FailedRule *FailedRule `protobuf:"bytes,10,opt,name=failed_rule,json=failedRule,proto3" json:"failed_rule,omitempty"`
+	// When the guardian set that the VAA names stops to verify; unset where it never does, and without a VAA that verifies.
+	GuardianSetExpiresAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=guardian_set_expires_at,json=guardianSetExpiresAt,proto3" json:"guardian_set_expires_at,omitempty"`
+	// The CoreState's fee for a message, which an app that publishes in the same transaction pays. Zero where core_state is unset.
+	MessageFee int64 `protobuf:"varint,12,opt,name=message_fee,json=messageFee,proto3" json:"message_fee,omitempty"`
+	// How long replay_node is likely to last. Set with every verdict that has disclosures, but neither in a batch nor where history can't
+	// be read.
+	Churn         *ChurnForecast `protobuf:"bytes,13,opt,name=churn,proto3" json:"churn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1700,6 +1728,247 @@ func (x *PrepareRedeemResponse) GetFindings() []*Finding {
 	return nil
 }
 
+func (x *PrepareRedeemResponse) GetFailedRule() *FailedRule {
+	if x != nil {
+		return x.FailedRule
+	}
+	return nil
+}
+
+func (x *PrepareRedeemResponse) GetGuardianSetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.GuardianSetExpiresAt
+	}
+	return nil
+}
+
+func (x *PrepareRedeemResponse) GetMessageFee() int64 {
+	if x != nil {
+		return x.MessageFee
+	}
+	return 0
+}
+
+func (x *PrepareRedeemResponse) GetChurn() *ChurnForecast {
+	if x != nil {
+		return x.Churn
+	}
+	return nil
+}
+
+// FailedRule is the check of the ledger that a VAA fails: the first in the ledger's order. It is a verdict on the VAA: a submission that
+// brings other keys than the guardians' own may fail at the same signature with PUBLIC_KEY_MISSING's or PUBLIC_KEY_MISMATCH's words.
+type FailedRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the ledger's order: VAA_VERSION_UNSUPPORTED, VAA_TRUNCATED, NUMBER_EXCEEDS_63_BITS (the sequence), GUARDIAN_SET_UNKNOWN,
+	// GUARDIAN_SET_EXPIRED, NO_QUORUM, and then for each signature SIGNATURES_NOT_ASCENDING, GUARDIAN_INDEX_OUT_OF_RANGE,
+	// SIGNATURE_INVALID. Codes are stable.
+	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
+	// What the ledger says, exactly.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// With NO_QUORUM: the signatures that there are, and that there must be.
+	Have *int64 `protobuf:"varint,3,opt,name=have,proto3,oneof" json:"have,omitempty"`
+	Need *int64 `protobuf:"varint,4,opt,name=need,proto3,oneof" json:"need,omitempty"`
+	// The guardian index of the signature that fails, with the rules on signatures.
+	GuardianIndex *int64 `protobuf:"varint,5,opt,name=guardian_index,json=guardianIndex,proto3,oneof" json:"guardian_index,omitempty"`
+	// The set that the VAA names, with the rules from GUARDIAN_SET_UNKNOWN on.
+	GuardianSetIndex *int64 `protobuf:"varint,6,opt,name=guardian_set_index,json=guardianSetIndex,proto3,oneof" json:"guardian_set_index,omitempty"`
+	// With GUARDIAN_SET_EXPIRED.
+	ExpiredAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=expired_at,json=expiredAt,proto3" json:"expired_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailedRule) Reset() {
+	*x = FailedRule{}
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailedRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailedRule) ProtoMessage() {}
+
+func (x *FailedRule) ProtoReflect() protoreflect.Message {
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailedRule.ProtoReflect.Descriptor instead.
+func (*FailedRule) Descriptor() ([]byte, []int) {
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *FailedRule) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *FailedRule) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *FailedRule) GetHave() int64 {
+	if x != nil && x.Have != nil {
+		return *x.Have
+	}
+	return 0
+}
+
+func (x *FailedRule) GetNeed() int64 {
+	if x != nil && x.Need != nil {
+		return *x.Need
+	}
+	return 0
+}
+
+func (x *FailedRule) GetGuardianIndex() int64 {
+	if x != nil && x.GuardianIndex != nil {
+		return *x.GuardianIndex
+	}
+	return 0
+}
+
+func (x *FailedRule) GetGuardianSetIndex() int64 {
+	if x != nil && x.GuardianSetIndex != nil {
+		return *x.GuardianSetIndex
+	}
+	return 0
+}
+
+func (x *FailedRule) GetExpiredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiredAt
+	}
+	return nil
+}
+
+// ChurnForecast says how long the covering node's contract id is likely to last. Whoever signs pins the id: a signer who takes longer than
+// it lives signs for nothing. It is made of the ends of the nodes with this prefix before, as far as history knows them; after a split a
+// node has none.
+type ChurnForecast struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Consumes on this node per minute, lately: over window. Zero where none was seen.
+	ConsumesPerMinute float64 `protobuf:"fixed64,1,opt,name=consumes_per_minute,json=consumesPerMinute,proto3" json:"consumes_per_minute,omitempty"`
+	// What "lately" is: at most 10 minutes before the later of the service's clock and the position's record time, less where
+	// history or the sample does not reach back so far.
+	Window *durationpb.Duration `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`
+	// How many ended contract ids of this node consumes_per_minute counts.
+	ConsumesSeen int32 `protobuf:"varint,3,opt,name=consumes_seen,json=consumesSeen,proto3" json:"consumes_seen,omitempty"`
+	// The median life of a contract id here, of the latest ones whose beginning and end were seen (64 at most); unset where there is none.
+	MedianLife *durationpb.Duration `protobuf:"bytes,4,opt,name=median_life,json=medianLife,proto3" json:"median_life,omitempty"`
+	// How many lives median_life is of.
+	LivesSeen int32 `protobuf:"varint,5,opt,name=lives_seen,json=livesSeen,proto3" json:"lives_seen,omitempty"`
+	// Of split_threshold digests consumed_count are there.
+	ConsumedCount  int64 `protobuf:"varint,6,opt,name=consumed_count,json=consumedCount,proto3" json:"consumed_count,omitempty"`
+	SplitThreshold int64 `protobuf:"varint,7,opt,name=split_threshold,json=splitThreshold,proto3" json:"split_threshold,omitempty"`
+	// The next consume splits the node: 16 nodes come in its place.
+	NextConsumeSplits bool `protobuf:"varint,8,opt,name=next_consume_splits,json=nextConsumeSplits,proto3" json:"next_consume_splits,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *ChurnForecast) Reset() {
+	*x = ChurnForecast{}
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChurnForecast) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChurnForecast) ProtoMessage() {}
+
+func (x *ChurnForecast) ProtoReflect() protoreflect.Message {
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChurnForecast.ProtoReflect.Descriptor instead.
+func (*ChurnForecast) Descriptor() ([]byte, []int) {
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ChurnForecast) GetConsumesPerMinute() float64 {
+	if x != nil {
+		return x.ConsumesPerMinute
+	}
+	return 0
+}
+
+func (x *ChurnForecast) GetWindow() *durationpb.Duration {
+	if x != nil {
+		return x.Window
+	}
+	return nil
+}
+
+func (x *ChurnForecast) GetConsumesSeen() int32 {
+	if x != nil {
+		return x.ConsumesSeen
+	}
+	return 0
+}
+
+func (x *ChurnForecast) GetMedianLife() *durationpb.Duration {
+	if x != nil {
+		return x.MedianLife
+	}
+	return nil
+}
+
+func (x *ChurnForecast) GetLivesSeen() int32 {
+	if x != nil {
+		return x.LivesSeen
+	}
+	return 0
+}
+
+func (x *ChurnForecast) GetConsumedCount() int64 {
+	if x != nil {
+		return x.ConsumedCount
+	}
+	return 0
+}
+
+func (x *ChurnForecast) GetSplitThreshold() int64 {
+	if x != nil {
+		return x.SplitThreshold
+	}
+	return 0
+}
+
+func (x *ChurnForecast) GetNextConsumeSplits() bool {
+	if x != nil {
+		return x.NextConsumeSplits
+	}
+	return false
+}
+
 // RedeemArguments are the arguments of CoreState's VerifyAndConsumeVAA and of a redeem choice built on it.
 type RedeemArguments struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1709,14 +1978,20 @@ type RedeemArguments struct {
 	PubKeys              []*GuardianPublicKey `protobuf:"bytes,2,rep,name=pub_keys,json=pubKeys,proto3" json:"pub_keys,omitempty"`
 	Consumer             string               `protobuf:"bytes,3,opt,name=consumer,proto3" json:"consumer,omitempty"`
 	ReplayNodeContractId string               `protobuf:"bytes,4,opt,name=replay_node_contract_id,json=replayNodeContractId,proto3" json:"replay_node_contract_id,omitempty"`
-	CoreStateContractId  string               `protobuf:"bytes,5,opt,name=core_state_contract_id,json=coreStateContractId,proto3" json:"core_state_contract_id,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// The contract to exercise VerifyAndConsumeVAA on; a redeem choice takes it as an argument (coreStateCid).
+	CoreStateContractId string `protobuf:"bytes,5,opt,name=core_state_contract_id,json=coreStateContractId,proto3" json:"core_state_contract_id,omitempty"`
+	// The argument of VerifyAndConsumeVAA as the JSON Ledger API takes it (choiceArgument): an object of encodedVAA, pubKeys, consumer and
+	// replayNodeCid. A redeem choice takes encodedVAA, pubKeys and replayNodeCid as they stand in it. The API refuses unknown fields here.
+	VerifyAndConsumeJson string `protobuf:"bytes,6,opt,name=verify_and_consume_json,json=verifyAndConsumeJson,proto3" json:"verify_and_consume_json,omitempty"`
+	// The same argument as an encoded com.daml.ledger.api.v2.Value, a record with labels: ExerciseCommand's choice_argument.
+	VerifyAndConsumeValue []byte `protobuf:"bytes,7,opt,name=verify_and_consume_value,json=verifyAndConsumeValue,proto3" json:"verify_and_consume_value,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *RedeemArguments) Reset() {
 	*x = RedeemArguments{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[16]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +2003,7 @@ func (x *RedeemArguments) String() string {
 func (*RedeemArguments) ProtoMessage() {}
 
 func (x *RedeemArguments) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[16]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +2016,7 @@ func (x *RedeemArguments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedeemArguments.ProtoReflect.Descriptor instead.
 func (*RedeemArguments) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{16}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RedeemArguments) GetEncodedVaa() string {
@@ -1779,6 +2054,20 @@ func (x *RedeemArguments) GetCoreStateContractId() string {
 	return ""
 }
 
+func (x *RedeemArguments) GetVerifyAndConsumeJson() string {
+	if x != nil {
+		return x.VerifyAndConsumeJson
+	}
+	return ""
+}
+
+func (x *RedeemArguments) GetVerifyAndConsumeValue() []byte {
+	if x != nil {
+		return x.VerifyAndConsumeValue
+	}
+	return nil
+}
+
 // GuardianPublicKey is a signing guardian's public key.
 type GuardianPublicKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1791,7 +2080,7 @@ type GuardianPublicKey struct {
 
 func (x *GuardianPublicKey) Reset() {
 	*x = GuardianPublicKey{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[17]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +2092,7 @@ func (x *GuardianPublicKey) String() string {
 func (*GuardianPublicKey) ProtoMessage() {}
 
 func (x *GuardianPublicKey) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[17]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +2105,7 @@ func (x *GuardianPublicKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuardianPublicKey.ProtoReflect.Descriptor instead.
 func (*GuardianPublicKey) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{17}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GuardianPublicKey) GetGuardianIndex() int64 {
@@ -1844,7 +2133,7 @@ type BatchPrepareRedeemRequest struct {
 
 func (x *BatchPrepareRedeemRequest) Reset() {
 	*x = BatchPrepareRedeemRequest{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[18]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2145,7 @@ func (x *BatchPrepareRedeemRequest) String() string {
 func (*BatchPrepareRedeemRequest) ProtoMessage() {}
 
 func (x *BatchPrepareRedeemRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[18]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2158,7 @@ func (x *BatchPrepareRedeemRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchPrepareRedeemRequest.ProtoReflect.Descriptor instead.
 func (*BatchPrepareRedeemRequest) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{18}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BatchPrepareRedeemRequest) GetItems() []*PrepareRedeemRequest {
@@ -1897,7 +2186,7 @@ type BatchPrepareRedeemResponse struct {
 
 func (x *BatchPrepareRedeemResponse) Reset() {
 	*x = BatchPrepareRedeemResponse{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[19]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1909,7 +2198,7 @@ func (x *BatchPrepareRedeemResponse) String() string {
 func (*BatchPrepareRedeemResponse) ProtoMessage() {}
 
 func (x *BatchPrepareRedeemResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[19]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +2211,7 @@ func (x *BatchPrepareRedeemResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchPrepareRedeemResponse.ProtoReflect.Descriptor instead.
 func (*BatchPrepareRedeemResponse) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{19}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BatchPrepareRedeemResponse) GetAnswer() *Answer {
@@ -1953,7 +2242,7 @@ type BatchPrepareRedeemItem struct {
 
 func (x *BatchPrepareRedeemItem) Reset() {
 	*x = BatchPrepareRedeemItem{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[20]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2254,7 @@ func (x *BatchPrepareRedeemItem) String() string {
 func (*BatchPrepareRedeemItem) ProtoMessage() {}
 
 func (x *BatchPrepareRedeemItem) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[20]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2267,7 @@ func (x *BatchPrepareRedeemItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchPrepareRedeemItem.ProtoReflect.Descriptor instead.
 func (*BatchPrepareRedeemItem) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{20}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BatchPrepareRedeemItem) GetResult() isBatchPrepareRedeemItem_Result {
@@ -2038,7 +2327,7 @@ type ItemError struct {
 
 func (x *ItemError) Reset() {
 	*x = ItemError{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[21]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2339,7 @@ func (x *ItemError) String() string {
 func (*ItemError) ProtoMessage() {}
 
 func (x *ItemError) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[21]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2352,7 @@ func (x *ItemError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemError.ProtoReflect.Descriptor instead.
 func (*ItemError) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{21}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ItemError) GetCode() int32 {
@@ -2106,7 +2395,7 @@ type GetCoveringNodeRequest struct {
 
 func (x *GetCoveringNodeRequest) Reset() {
 	*x = GetCoveringNodeRequest{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[22]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2407,7 @@ func (x *GetCoveringNodeRequest) String() string {
 func (*GetCoveringNodeRequest) ProtoMessage() {}
 
 func (x *GetCoveringNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[22]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2420,7 @@ func (x *GetCoveringNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCoveringNodeRequest.ProtoReflect.Descriptor instead.
 func (*GetCoveringNodeRequest) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{22}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetCoveringNodeRequest) GetScope() *ScopeSelector {
@@ -2171,7 +2460,7 @@ type GetCoveringNodeResponse struct {
 
 func (x *GetCoveringNodeResponse) Reset() {
 	*x = GetCoveringNodeResponse{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[23]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2472,7 @@ func (x *GetCoveringNodeResponse) String() string {
 func (*GetCoveringNodeResponse) ProtoMessage() {}
 
 func (x *GetCoveringNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[23]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2485,7 @@ func (x *GetCoveringNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCoveringNodeResponse.ProtoReflect.Descriptor instead.
 func (*GetCoveringNodeResponse) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{23}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetCoveringNodeResponse) GetAnswer() *Answer {
@@ -2254,7 +2543,7 @@ type GetCoreStateRequest struct {
 
 func (x *GetCoreStateRequest) Reset() {
 	*x = GetCoreStateRequest{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[24]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2266,7 +2555,7 @@ func (x *GetCoreStateRequest) String() string {
 func (*GetCoreStateRequest) ProtoMessage() {}
 
 func (x *GetCoreStateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[24]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2279,7 +2568,7 @@ func (x *GetCoreStateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCoreStateRequest.ProtoReflect.Descriptor instead.
 func (*GetCoreStateRequest) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{24}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetCoreStateRequest) GetContractId() string {
@@ -2314,7 +2603,7 @@ type GetCoreStateResponse struct {
 
 func (x *GetCoreStateResponse) Reset() {
 	*x = GetCoreStateResponse{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[25]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2615,7 @@ func (x *GetCoreStateResponse) String() string {
 func (*GetCoreStateResponse) ProtoMessage() {}
 
 func (x *GetCoreStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[25]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2628,7 @@ func (x *GetCoreStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCoreStateResponse.ProtoReflect.Descriptor instead.
 func (*GetCoreStateResponse) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{25}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetCoreStateResponse) GetAnswer() *Answer {
@@ -2375,7 +2664,7 @@ type GetRegistryRequest struct {
 
 func (x *GetRegistryRequest) Reset() {
 	*x = GetRegistryRequest{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[26]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +2676,7 @@ func (x *GetRegistryRequest) String() string {
 func (*GetRegistryRequest) ProtoMessage() {}
 
 func (x *GetRegistryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[26]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +2689,7 @@ func (x *GetRegistryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegistryRequest.ProtoReflect.Descriptor instead.
 func (*GetRegistryRequest) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{26}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetRegistryRequest) GetKind() RegistryKind {
@@ -2440,7 +2729,7 @@ type GetRegistryResponse struct {
 
 func (x *GetRegistryResponse) Reset() {
 	*x = GetRegistryResponse{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[27]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2741,7 @@ func (x *GetRegistryResponse) String() string {
 func (*GetRegistryResponse) ProtoMessage() {}
 
 func (x *GetRegistryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[27]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2754,7 @@ func (x *GetRegistryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRegistryResponse.ProtoReflect.Descriptor instead.
 func (*GetRegistryResponse) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{27}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetRegistryResponse) GetAnswer() *Answer {
@@ -2524,7 +2813,7 @@ type GetEmitterRequest struct {
 
 func (x *GetEmitterRequest) Reset() {
 	*x = GetEmitterRequest{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[28]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2825,7 @@ func (x *GetEmitterRequest) String() string {
 func (*GetEmitterRequest) ProtoMessage() {}
 
 func (x *GetEmitterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[28]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2838,7 @@ func (x *GetEmitterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEmitterRequest.ProtoReflect.Descriptor instead.
 func (*GetEmitterRequest) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{28}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetEmitterRequest) GetOperator() string {
@@ -2596,7 +2885,7 @@ type GetEmitterResponse struct {
 
 func (x *GetEmitterResponse) Reset() {
 	*x = GetEmitterResponse{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[29]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2897,7 @@ func (x *GetEmitterResponse) String() string {
 func (*GetEmitterResponse) ProtoMessage() {}
 
 func (x *GetEmitterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[29]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2910,7 @@ func (x *GetEmitterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEmitterResponse.ProtoReflect.Descriptor instead.
 func (*GetEmitterResponse) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{29}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetEmitterResponse) GetAnswer() *Answer {
@@ -2692,7 +2981,7 @@ type GetContractFateRequest struct {
 
 func (x *GetContractFateRequest) Reset() {
 	*x = GetContractFateRequest{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[30]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2704,7 +2993,7 @@ func (x *GetContractFateRequest) String() string {
 func (*GetContractFateRequest) ProtoMessage() {}
 
 func (x *GetContractFateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[30]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2717,7 +3006,7 @@ func (x *GetContractFateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContractFateRequest.ProtoReflect.Descriptor instead.
 func (*GetContractFateRequest) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{30}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetContractFateRequest) GetContractId() string {
@@ -2770,7 +3059,7 @@ type GetContractFateResponse struct {
 
 func (x *GetContractFateResponse) Reset() {
 	*x = GetContractFateResponse{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[31]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2782,7 +3071,7 @@ func (x *GetContractFateResponse) String() string {
 func (*GetContractFateResponse) ProtoMessage() {}
 
 func (x *GetContractFateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[31]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2795,7 +3084,7 @@ func (x *GetContractFateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContractFateResponse.ProtoReflect.Descriptor instead.
 func (*GetContractFateResponse) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{31}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetContractFateResponse) GetAnswer() *Answer {
@@ -2906,7 +3195,7 @@ type ListScopesRequest struct {
 
 func (x *ListScopesRequest) Reset() {
 	*x = ListScopesRequest{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[32]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2918,7 +3207,7 @@ func (x *ListScopesRequest) String() string {
 func (*ListScopesRequest) ProtoMessage() {}
 
 func (x *ListScopesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[32]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2931,7 +3220,7 @@ func (x *ListScopesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScopesRequest.ProtoReflect.Descriptor instead.
 func (*ListScopesRequest) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{32}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListScopesRequest) GetConsumer() string {
@@ -2988,7 +3277,7 @@ type ListScopesResponse struct {
 
 func (x *ListScopesResponse) Reset() {
 	*x = ListScopesResponse{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[33]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3000,7 +3289,7 @@ func (x *ListScopesResponse) String() string {
 func (*ListScopesResponse) ProtoMessage() {}
 
 func (x *ListScopesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[33]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3013,7 +3302,7 @@ func (x *ListScopesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScopesResponse.ProtoReflect.Descriptor instead.
 func (*ListScopesResponse) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{33}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListScopesResponse) GetAnswer() *Answer {
@@ -3053,7 +3342,7 @@ type ScopeInfo struct {
 
 func (x *ScopeInfo) Reset() {
 	*x = ScopeInfo{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[34]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +3354,7 @@ func (x *ScopeInfo) String() string {
 func (*ScopeInfo) ProtoMessage() {}
 
 func (x *ScopeInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[34]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +3367,7 @@ func (x *ScopeInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScopeInfo.ProtoReflect.Descriptor instead.
 func (*ScopeInfo) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{34}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ScopeInfo) GetScope() *Scope {
@@ -3131,7 +3420,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[35]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3143,7 +3432,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[35]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3156,7 +3445,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{35}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AuditRequest) GetScope() *ScopeSelector {
@@ -3210,7 +3499,7 @@ type AuditResponse struct {
 
 func (x *AuditResponse) Reset() {
 	*x = AuditResponse{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[36]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3511,7 @@ func (x *AuditResponse) String() string {
 func (*AuditResponse) ProtoMessage() {}
 
 func (x *AuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[36]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3524,7 @@ func (x *AuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditResponse.ProtoReflect.Descriptor instead.
 func (*AuditResponse) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{36}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AuditResponse) GetAnswer() *Answer {
@@ -3302,7 +3591,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[37]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3314,7 +3603,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[37]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3327,7 +3616,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{37}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{39}
 }
 
 type GetServerInfoResponse struct {
@@ -3359,7 +3648,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[38]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3371,7 +3660,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[38]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3384,7 +3673,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{38}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetServerInfoResponse) GetAnswer() *Answer {
@@ -3513,7 +3802,7 @@ type PackageInfo struct {
 
 func (x *PackageInfo) Reset() {
 	*x = PackageInfo{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[39]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3525,7 +3814,7 @@ func (x *PackageInfo) String() string {
 func (*PackageInfo) ProtoMessage() {}
 
 func (x *PackageInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[39]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3538,7 +3827,7 @@ func (x *PackageInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PackageInfo.ProtoReflect.Descriptor instead.
 func (*PackageInfo) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{39}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PackageInfo) GetName() string {
@@ -3574,7 +3863,7 @@ type Anchors struct {
 
 func (x *Anchors) Reset() {
 	*x = Anchors{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[40]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3586,7 +3875,7 @@ func (x *Anchors) String() string {
 func (*Anchors) ProtoMessage() {}
 
 func (x *Anchors) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[40]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3599,7 +3888,7 @@ func (x *Anchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchors.ProtoReflect.Descriptor instead.
 func (*Anchors) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{40}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Anchors) GetOperators() []string {
@@ -3740,7 +4029,7 @@ const file_disclosure_v1_disclosure_proto_rawDesc = "" +
 	"\x06digest\x18\x04 \x01(\tH\x00R\x06digest\x123\n" +
 	"\x16core_state_contract_id\x18\x05 \x01(\tR\x13coreStateContractId\x12.\n" +
 	"\x04read\x18\x06 \x01(\v2\x1a.disclosure.v1.ReadOptionsR\x04readB\t\n" +
-	"\asubject\"\x8e\x04\n" +
+	"\asubject\"\xf2\x05\n" +
 	"\x15PrepareRedeemResponse\x12-\n" +
 	"\x06answer\x18\x01 \x01(\v2\x15.disclosure.v1.AnswerR\x06answer\x126\n" +
 	"\averdict\x18\x02 \x01(\x0e2\x1c.disclosure.v1.RedeemVerdictR\averdict\x12\x16\n" +
@@ -3752,14 +4041,48 @@ const file_disclosure_v1_disclosure_proto_rawDesc = "" +
 	"core_state\x18\x06 \x01(\v2\x18.disclosure.v1.CoreStateR\tcoreState\x12<\n" +
 	"\targuments\x18\a \x01(\v2\x1e.disclosure.v1.RedeemArgumentsR\targuments\x12Q\n" +
 	"\x13disclosed_contracts\x18\b \x03(\v2 .disclosure.v1.DisclosedContractR\x12disclosedContracts\x122\n" +
-	"\bfindings\x18\t \x03(\v2\x16.disclosure.v1.FindingR\bfindings\"\xf7\x01\n" +
+	"\bfindings\x18\t \x03(\v2\x16.disclosure.v1.FindingR\bfindings\x12:\n" +
+	"\vfailed_rule\x18\n" +
+	" \x01(\v2\x19.disclosure.v1.FailedRuleR\n" +
+	"failedRule\x12Q\n" +
+	"\x17guardian_set_expires_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x14guardianSetExpiresAt\x12\x1f\n" +
+	"\vmessage_fee\x18\f \x01(\x03R\n" +
+	"messageFee\x122\n" +
+	"\x05churn\x18\r \x01(\v2\x1c.disclosure.v1.ChurnForecastR\x05churn\"\xc2\x02\n" +
+	"\n" +
+	"FailedRule\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x17\n" +
+	"\x04have\x18\x03 \x01(\x03H\x00R\x04have\x88\x01\x01\x12\x17\n" +
+	"\x04need\x18\x04 \x01(\x03H\x01R\x04need\x88\x01\x01\x12*\n" +
+	"\x0eguardian_index\x18\x05 \x01(\x03H\x02R\rguardianIndex\x88\x01\x01\x121\n" +
+	"\x12guardian_set_index\x18\x06 \x01(\x03H\x03R\x10guardianSetIndex\x88\x01\x01\x129\n" +
+	"\n" +
+	"expired_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\texpiredAtB\a\n" +
+	"\x05_haveB\a\n" +
+	"\x05_needB\x11\n" +
+	"\x0f_guardian_indexB\x15\n" +
+	"\x13_guardian_set_index\"\xf2\x02\n" +
+	"\rChurnForecast\x12.\n" +
+	"\x13consumes_per_minute\x18\x01 \x01(\x01R\x11consumesPerMinute\x121\n" +
+	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12#\n" +
+	"\rconsumes_seen\x18\x03 \x01(\x05R\fconsumesSeen\x12:\n" +
+	"\vmedian_life\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"medianLife\x12\x1d\n" +
+	"\n" +
+	"lives_seen\x18\x05 \x01(\x05R\tlivesSeen\x12%\n" +
+	"\x0econsumed_count\x18\x06 \x01(\x03R\rconsumedCount\x12'\n" +
+	"\x0fsplit_threshold\x18\a \x01(\x03R\x0esplitThreshold\x12.\n" +
+	"\x13next_consume_splits\x18\b \x01(\bR\x11nextConsumeSplits\"\xe7\x02\n" +
 	"\x0fRedeemArguments\x12\x1f\n" +
 	"\vencoded_vaa\x18\x01 \x01(\tR\n" +
 	"encodedVaa\x12;\n" +
 	"\bpub_keys\x18\x02 \x03(\v2 .disclosure.v1.GuardianPublicKeyR\apubKeys\x12\x1a\n" +
 	"\bconsumer\x18\x03 \x01(\tR\bconsumer\x125\n" +
 	"\x17replay_node_contract_id\x18\x04 \x01(\tR\x14replayNodeContractId\x123\n" +
-	"\x16core_state_contract_id\x18\x05 \x01(\tR\x13coreStateContractId\"Y\n" +
+	"\x16core_state_contract_id\x18\x05 \x01(\tR\x13coreStateContractId\x125\n" +
+	"\x17verify_and_consume_json\x18\x06 \x01(\tR\x14verifyAndConsumeJson\x127\n" +
+	"\x18verify_and_consume_value\x18\a \x01(\fR\x15verifyAndConsumeValue\"Y\n" +
 	"\x11GuardianPublicKey\x12%\n" +
 	"\x0eguardian_index\x18\x01 \x01(\x03R\rguardianIndex\x12\x1d\n" +
 	"\n" +
@@ -3923,11 +4246,14 @@ const file_disclosure_v1_disclosure_proto_rawDesc = "" +
 	"\tBlobCheck\x12\x1a\n" +
 	"\x16BLOB_CHECK_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13BLOB_CHECK_VERIFIED\x10\x01\x12\x1b\n" +
-	"\x17BLOB_CHECK_UNVERIFIABLE\x10\x02*s\n" +
+	"\x17BLOB_CHECK_UNVERIFIABLE\x10\x02*\xd1\x01\n" +
 	"\rRedeemVerdict\x12\x1e\n" +
 	"\x1aREDEEM_VERDICT_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REDEEM_VERDICT_REDEEMABLE\x10\x01\x12#\n" +
-	"\x1fREDEEM_VERDICT_ALREADY_CONSUMED\x10\x02*g\n" +
+	"\x1fREDEEM_VERDICT_ALREADY_CONSUMED\x10\x02\x12\x1a\n" +
+	"\x16REDEEM_VERDICT_INVALID\x10\x03\x12\x1f\n" +
+	"\x1bREDEEM_VERDICT_EXPIRES_SOON\x10\x04\x12\x1f\n" +
+	"\x1bREDEEM_VERDICT_NOT_CONSUMED\x10\x05*g\n" +
 	"\fRegistryKind\x12\x1d\n" +
 	"\x19REGISTRY_KIND_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19REGISTRY_KIND_REPLAY_ROOT\x10\x01\x12\x19\n" +
@@ -3970,7 +4296,7 @@ func file_disclosure_v1_disclosure_proto_rawDescGZIP() []byte {
 }
 
 var file_disclosure_v1_disclosure_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_disclosure_v1_disclosure_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_disclosure_v1_disclosure_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_disclosure_v1_disclosure_proto_goTypes = []any{
 	(BlobCheck)(0),                     // 0: disclosure.v1.BlobCheck
 	(RedeemVerdict)(0),                 // 1: disclosure.v1.RedeemVerdict
@@ -3992,55 +4318,57 @@ var file_disclosure_v1_disclosure_proto_goTypes = []any{
 	(*Finding)(nil),                    // 17: disclosure.v1.Finding
 	(*PrepareRedeemRequest)(nil),       // 18: disclosure.v1.PrepareRedeemRequest
 	(*PrepareRedeemResponse)(nil),      // 19: disclosure.v1.PrepareRedeemResponse
-	(*RedeemArguments)(nil),            // 20: disclosure.v1.RedeemArguments
-	(*GuardianPublicKey)(nil),          // 21: disclosure.v1.GuardianPublicKey
-	(*BatchPrepareRedeemRequest)(nil),  // 22: disclosure.v1.BatchPrepareRedeemRequest
-	(*BatchPrepareRedeemResponse)(nil), // 23: disclosure.v1.BatchPrepareRedeemResponse
-	(*BatchPrepareRedeemItem)(nil),     // 24: disclosure.v1.BatchPrepareRedeemItem
-	(*ItemError)(nil),                  // 25: disclosure.v1.ItemError
-	(*GetCoveringNodeRequest)(nil),     // 26: disclosure.v1.GetCoveringNodeRequest
-	(*GetCoveringNodeResponse)(nil),    // 27: disclosure.v1.GetCoveringNodeResponse
-	(*GetCoreStateRequest)(nil),        // 28: disclosure.v1.GetCoreStateRequest
-	(*GetCoreStateResponse)(nil),       // 29: disclosure.v1.GetCoreStateResponse
-	(*GetRegistryRequest)(nil),         // 30: disclosure.v1.GetRegistryRequest
-	(*GetRegistryResponse)(nil),        // 31: disclosure.v1.GetRegistryResponse
-	(*GetEmitterRequest)(nil),          // 32: disclosure.v1.GetEmitterRequest
-	(*GetEmitterResponse)(nil),         // 33: disclosure.v1.GetEmitterResponse
-	(*GetContractFateRequest)(nil),     // 34: disclosure.v1.GetContractFateRequest
-	(*GetContractFateResponse)(nil),    // 35: disclosure.v1.GetContractFateResponse
-	(*ListScopesRequest)(nil),          // 36: disclosure.v1.ListScopesRequest
-	(*ListScopesResponse)(nil),         // 37: disclosure.v1.ListScopesResponse
-	(*ScopeInfo)(nil),                  // 38: disclosure.v1.ScopeInfo
-	(*AuditRequest)(nil),               // 39: disclosure.v1.AuditRequest
-	(*AuditResponse)(nil),              // 40: disclosure.v1.AuditResponse
-	(*GetServerInfoRequest)(nil),       // 41: disclosure.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),      // 42: disclosure.v1.GetServerInfoResponse
-	(*PackageInfo)(nil),                // 43: disclosure.v1.PackageInfo
-	(*Anchors)(nil),                    // 44: disclosure.v1.Anchors
-	nil,                                // 45: disclosure.v1.ItemError.MetadataEntry
-	nil,                                // 46: disclosure.v1.ScopeInfo.FindingsEntry
-	nil,                                // 47: disclosure.v1.AuditResponse.CountsEntry
-	(*durationpb.Duration)(nil),        // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 49: google.protobuf.Timestamp
+	(*FailedRule)(nil),                 // 20: disclosure.v1.FailedRule
+	(*ChurnForecast)(nil),              // 21: disclosure.v1.ChurnForecast
+	(*RedeemArguments)(nil),            // 22: disclosure.v1.RedeemArguments
+	(*GuardianPublicKey)(nil),          // 23: disclosure.v1.GuardianPublicKey
+	(*BatchPrepareRedeemRequest)(nil),  // 24: disclosure.v1.BatchPrepareRedeemRequest
+	(*BatchPrepareRedeemResponse)(nil), // 25: disclosure.v1.BatchPrepareRedeemResponse
+	(*BatchPrepareRedeemItem)(nil),     // 26: disclosure.v1.BatchPrepareRedeemItem
+	(*ItemError)(nil),                  // 27: disclosure.v1.ItemError
+	(*GetCoveringNodeRequest)(nil),     // 28: disclosure.v1.GetCoveringNodeRequest
+	(*GetCoveringNodeResponse)(nil),    // 29: disclosure.v1.GetCoveringNodeResponse
+	(*GetCoreStateRequest)(nil),        // 30: disclosure.v1.GetCoreStateRequest
+	(*GetCoreStateResponse)(nil),       // 31: disclosure.v1.GetCoreStateResponse
+	(*GetRegistryRequest)(nil),         // 32: disclosure.v1.GetRegistryRequest
+	(*GetRegistryResponse)(nil),        // 33: disclosure.v1.GetRegistryResponse
+	(*GetEmitterRequest)(nil),          // 34: disclosure.v1.GetEmitterRequest
+	(*GetEmitterResponse)(nil),         // 35: disclosure.v1.GetEmitterResponse
+	(*GetContractFateRequest)(nil),     // 36: disclosure.v1.GetContractFateRequest
+	(*GetContractFateResponse)(nil),    // 37: disclosure.v1.GetContractFateResponse
+	(*ListScopesRequest)(nil),          // 38: disclosure.v1.ListScopesRequest
+	(*ListScopesResponse)(nil),         // 39: disclosure.v1.ListScopesResponse
+	(*ScopeInfo)(nil),                  // 40: disclosure.v1.ScopeInfo
+	(*AuditRequest)(nil),               // 41: disclosure.v1.AuditRequest
+	(*AuditResponse)(nil),              // 42: disclosure.v1.AuditResponse
+	(*GetServerInfoRequest)(nil),       // 43: disclosure.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),      // 44: disclosure.v1.GetServerInfoResponse
+	(*PackageInfo)(nil),                // 45: disclosure.v1.PackageInfo
+	(*Anchors)(nil),                    // 46: disclosure.v1.Anchors
+	nil,                                // 47: disclosure.v1.ItemError.MetadataEntry
+	nil,                                // 48: disclosure.v1.ScopeInfo.FindingsEntry
+	nil,                                // 49: disclosure.v1.AuditResponse.CountsEntry
+	(*durationpb.Duration)(nil),        // 50: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 51: google.protobuf.Timestamp
 }
 var file_disclosure_v1_disclosure_proto_depIdxs = []int32{
-	48, // 0: disclosure.v1.ReadOptions.wait:type_name -> google.protobuf.Duration
+	50, // 0: disclosure.v1.ReadOptions.wait:type_name -> google.protobuf.Duration
 	6,  // 1: disclosure.v1.Answer.position:type_name -> disclosure.v1.Position
 	7,  // 2: disclosure.v1.Answer.freshness:type_name -> disclosure.v1.Freshness
-	49, // 3: disclosure.v1.Position.record_time:type_name -> google.protobuf.Timestamp
-	49, // 4: disclosure.v1.Freshness.proven_at:type_name -> google.protobuf.Timestamp
-	48, // 5: disclosure.v1.Freshness.age:type_name -> google.protobuf.Duration
-	48, // 6: disclosure.v1.Freshness.bound:type_name -> google.protobuf.Duration
+	51, // 3: disclosure.v1.Position.record_time:type_name -> google.protobuf.Timestamp
+	51, // 4: disclosure.v1.Freshness.proven_at:type_name -> google.protobuf.Timestamp
+	50, // 5: disclosure.v1.Freshness.age:type_name -> google.protobuf.Duration
+	50, // 6: disclosure.v1.Freshness.bound:type_name -> google.protobuf.Duration
 	8,  // 7: disclosure.v1.DisclosedContract.template_id:type_name -> disclosure.v1.Identifier
 	8,  // 8: disclosure.v1.Contract.template_id:type_name -> disclosure.v1.Identifier
-	49, // 9: disclosure.v1.Contract.created_at:type_name -> google.protobuf.Timestamp
+	51, // 9: disclosure.v1.Contract.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 10: disclosure.v1.Contract.blob_check:type_name -> disclosure.v1.BlobCheck
 	10, // 11: disclosure.v1.ReplayNode.contract:type_name -> disclosure.v1.Contract
 	11, // 12: disclosure.v1.ReplayNode.scope:type_name -> disclosure.v1.Scope
 	10, // 13: disclosure.v1.CoreState.contract:type_name -> disclosure.v1.Contract
 	15, // 14: disclosure.v1.CoreState.guardian_sets:type_name -> disclosure.v1.GuardianSet
-	49, // 15: disclosure.v1.GuardianSet.expiration_time:type_name -> google.protobuf.Timestamp
-	49, // 16: disclosure.v1.Consumption.record_time:type_name -> google.protobuf.Timestamp
+	51, // 15: disclosure.v1.GuardianSet.expiration_time:type_name -> google.protobuf.Timestamp
+	51, // 16: disclosure.v1.Consumption.record_time:type_name -> google.protobuf.Timestamp
 	11, // 17: disclosure.v1.Finding.scope:type_name -> disclosure.v1.Scope
 	12, // 18: disclosure.v1.PrepareRedeemRequest.scope:type_name -> disclosure.v1.ScopeSelector
 	4,  // 19: disclosure.v1.PrepareRedeemRequest.read:type_name -> disclosure.v1.ReadOptions
@@ -4049,81 +4377,87 @@ var file_disclosure_v1_disclosure_proto_depIdxs = []int32{
 	16, // 22: disclosure.v1.PrepareRedeemResponse.consumption:type_name -> disclosure.v1.Consumption
 	13, // 23: disclosure.v1.PrepareRedeemResponse.replay_node:type_name -> disclosure.v1.ReplayNode
 	14, // 24: disclosure.v1.PrepareRedeemResponse.core_state:type_name -> disclosure.v1.CoreState
-	20, // 25: disclosure.v1.PrepareRedeemResponse.arguments:type_name -> disclosure.v1.RedeemArguments
+	22, // 25: disclosure.v1.PrepareRedeemResponse.arguments:type_name -> disclosure.v1.RedeemArguments
 	9,  // 26: disclosure.v1.PrepareRedeemResponse.disclosed_contracts:type_name -> disclosure.v1.DisclosedContract
 	17, // 27: disclosure.v1.PrepareRedeemResponse.findings:type_name -> disclosure.v1.Finding
-	21, // 28: disclosure.v1.RedeemArguments.pub_keys:type_name -> disclosure.v1.GuardianPublicKey
-	18, // 29: disclosure.v1.BatchPrepareRedeemRequest.items:type_name -> disclosure.v1.PrepareRedeemRequest
-	4,  // 30: disclosure.v1.BatchPrepareRedeemRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 31: disclosure.v1.BatchPrepareRedeemResponse.answer:type_name -> disclosure.v1.Answer
-	24, // 32: disclosure.v1.BatchPrepareRedeemResponse.items:type_name -> disclosure.v1.BatchPrepareRedeemItem
-	19, // 33: disclosure.v1.BatchPrepareRedeemItem.response:type_name -> disclosure.v1.PrepareRedeemResponse
-	25, // 34: disclosure.v1.BatchPrepareRedeemItem.error:type_name -> disclosure.v1.ItemError
-	45, // 35: disclosure.v1.ItemError.metadata:type_name -> disclosure.v1.ItemError.MetadataEntry
-	12, // 36: disclosure.v1.GetCoveringNodeRequest.scope:type_name -> disclosure.v1.ScopeSelector
-	4,  // 37: disclosure.v1.GetCoveringNodeRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 38: disclosure.v1.GetCoveringNodeResponse.answer:type_name -> disclosure.v1.Answer
-	13, // 39: disclosure.v1.GetCoveringNodeResponse.replay_node:type_name -> disclosure.v1.ReplayNode
-	16, // 40: disclosure.v1.GetCoveringNodeResponse.consumption:type_name -> disclosure.v1.Consumption
-	9,  // 41: disclosure.v1.GetCoveringNodeResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
-	17, // 42: disclosure.v1.GetCoveringNodeResponse.findings:type_name -> disclosure.v1.Finding
-	4,  // 43: disclosure.v1.GetCoreStateRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 44: disclosure.v1.GetCoreStateResponse.answer:type_name -> disclosure.v1.Answer
-	14, // 45: disclosure.v1.GetCoreStateResponse.core_state:type_name -> disclosure.v1.CoreState
-	9,  // 46: disclosure.v1.GetCoreStateResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
-	2,  // 47: disclosure.v1.GetRegistryRequest.kind:type_name -> disclosure.v1.RegistryKind
-	4,  // 48: disclosure.v1.GetRegistryRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 49: disclosure.v1.GetRegistryResponse.answer:type_name -> disclosure.v1.Answer
-	10, // 50: disclosure.v1.GetRegistryResponse.contract:type_name -> disclosure.v1.Contract
-	9,  // 51: disclosure.v1.GetRegistryResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
-	4,  // 52: disclosure.v1.GetEmitterRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 53: disclosure.v1.GetEmitterResponse.answer:type_name -> disclosure.v1.Answer
-	10, // 54: disclosure.v1.GetEmitterResponse.contract:type_name -> disclosure.v1.Contract
-	9,  // 55: disclosure.v1.GetEmitterResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
-	4,  // 56: disclosure.v1.GetContractFateRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 57: disclosure.v1.GetContractFateResponse.answer:type_name -> disclosure.v1.Answer
-	3,  // 58: disclosure.v1.GetContractFateResponse.fate:type_name -> disclosure.v1.Fate
-	10, // 59: disclosure.v1.GetContractFateResponse.contract:type_name -> disclosure.v1.Contract
-	49, // 60: disclosure.v1.GetContractFateResponse.record_time:type_name -> google.protobuf.Timestamp
-	4,  // 61: disclosure.v1.ListScopesRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 62: disclosure.v1.ListScopesResponse.answer:type_name -> disclosure.v1.Answer
-	38, // 63: disclosure.v1.ListScopesResponse.scopes:type_name -> disclosure.v1.ScopeInfo
-	11, // 64: disclosure.v1.ScopeInfo.scope:type_name -> disclosure.v1.Scope
-	46, // 65: disclosure.v1.ScopeInfo.findings:type_name -> disclosure.v1.ScopeInfo.FindingsEntry
-	12, // 66: disclosure.v1.AuditRequest.scope:type_name -> disclosure.v1.ScopeSelector
-	4,  // 67: disclosure.v1.AuditRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 68: disclosure.v1.AuditResponse.answer:type_name -> disclosure.v1.Answer
-	47, // 69: disclosure.v1.AuditResponse.counts:type_name -> disclosure.v1.AuditResponse.CountsEntry
-	17, // 70: disclosure.v1.AuditResponse.findings:type_name -> disclosure.v1.Finding
-	5,  // 71: disclosure.v1.GetServerInfoResponse.answer:type_name -> disclosure.v1.Answer
-	43, // 72: disclosure.v1.GetServerInfoResponse.packages:type_name -> disclosure.v1.PackageInfo
-	44, // 73: disclosure.v1.GetServerInfoResponse.anchors:type_name -> disclosure.v1.Anchors
-	49, // 74: disclosure.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
-	18, // 75: disclosure.v1.DisclosureService.PrepareRedeem:input_type -> disclosure.v1.PrepareRedeemRequest
-	22, // 76: disclosure.v1.DisclosureService.BatchPrepareRedeem:input_type -> disclosure.v1.BatchPrepareRedeemRequest
-	26, // 77: disclosure.v1.DisclosureService.GetCoveringNode:input_type -> disclosure.v1.GetCoveringNodeRequest
-	28, // 78: disclosure.v1.DisclosureService.GetCoreState:input_type -> disclosure.v1.GetCoreStateRequest
-	30, // 79: disclosure.v1.DisclosureService.GetRegistry:input_type -> disclosure.v1.GetRegistryRequest
-	32, // 80: disclosure.v1.DisclosureService.GetEmitter:input_type -> disclosure.v1.GetEmitterRequest
-	34, // 81: disclosure.v1.DisclosureService.GetContractFate:input_type -> disclosure.v1.GetContractFateRequest
-	36, // 82: disclosure.v1.DisclosureService.ListScopes:input_type -> disclosure.v1.ListScopesRequest
-	39, // 83: disclosure.v1.DisclosureService.Audit:input_type -> disclosure.v1.AuditRequest
-	41, // 84: disclosure.v1.DisclosureService.GetServerInfo:input_type -> disclosure.v1.GetServerInfoRequest
-	19, // 85: disclosure.v1.DisclosureService.PrepareRedeem:output_type -> disclosure.v1.PrepareRedeemResponse
-	23, // 86: disclosure.v1.DisclosureService.BatchPrepareRedeem:output_type -> disclosure.v1.BatchPrepareRedeemResponse
-	27, // 87: disclosure.v1.DisclosureService.GetCoveringNode:output_type -> disclosure.v1.GetCoveringNodeResponse
-	29, // 88: disclosure.v1.DisclosureService.GetCoreState:output_type -> disclosure.v1.GetCoreStateResponse
-	31, // 89: disclosure.v1.DisclosureService.GetRegistry:output_type -> disclosure.v1.GetRegistryResponse
-	33, // 90: disclosure.v1.DisclosureService.GetEmitter:output_type -> disclosure.v1.GetEmitterResponse
-	35, // 91: disclosure.v1.DisclosureService.GetContractFate:output_type -> disclosure.v1.GetContractFateResponse
-	37, // 92: disclosure.v1.DisclosureService.ListScopes:output_type -> disclosure.v1.ListScopesResponse
-	40, // 93: disclosure.v1.DisclosureService.Audit:output_type -> disclosure.v1.AuditResponse
-	42, // 94: disclosure.v1.DisclosureService.GetServerInfo:output_type -> disclosure.v1.GetServerInfoResponse
-	85, // [85:95] is the sub-list for method output_type
-	75, // [75:85] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	20, // 28: disclosure.v1.PrepareRedeemResponse.failed_rule:type_name -> disclosure.v1.FailedRule
+	51, // 29: disclosure.v1.PrepareRedeemResponse.guardian_set_expires_at:type_name -> google.protobuf.Timestamp
+	21, // 30: disclosure.v1.PrepareRedeemResponse.churn:type_name -> disclosure.v1.ChurnForecast
+	51, // 31: disclosure.v1.FailedRule.expired_at:type_name -> google.protobuf.Timestamp
+	50, // 32: disclosure.v1.ChurnForecast.window:type_name -> google.protobuf.Duration
+	50, // 33: disclosure.v1.ChurnForecast.median_life:type_name -> google.protobuf.Duration
+	23, // 34: disclosure.v1.RedeemArguments.pub_keys:type_name -> disclosure.v1.GuardianPublicKey
+	18, // 35: disclosure.v1.BatchPrepareRedeemRequest.items:type_name -> disclosure.v1.PrepareRedeemRequest
+	4,  // 36: disclosure.v1.BatchPrepareRedeemRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 37: disclosure.v1.BatchPrepareRedeemResponse.answer:type_name -> disclosure.v1.Answer
+	26, // 38: disclosure.v1.BatchPrepareRedeemResponse.items:type_name -> disclosure.v1.BatchPrepareRedeemItem
+	19, // 39: disclosure.v1.BatchPrepareRedeemItem.response:type_name -> disclosure.v1.PrepareRedeemResponse
+	27, // 40: disclosure.v1.BatchPrepareRedeemItem.error:type_name -> disclosure.v1.ItemError
+	47, // 41: disclosure.v1.ItemError.metadata:type_name -> disclosure.v1.ItemError.MetadataEntry
+	12, // 42: disclosure.v1.GetCoveringNodeRequest.scope:type_name -> disclosure.v1.ScopeSelector
+	4,  // 43: disclosure.v1.GetCoveringNodeRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 44: disclosure.v1.GetCoveringNodeResponse.answer:type_name -> disclosure.v1.Answer
+	13, // 45: disclosure.v1.GetCoveringNodeResponse.replay_node:type_name -> disclosure.v1.ReplayNode
+	16, // 46: disclosure.v1.GetCoveringNodeResponse.consumption:type_name -> disclosure.v1.Consumption
+	9,  // 47: disclosure.v1.GetCoveringNodeResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
+	17, // 48: disclosure.v1.GetCoveringNodeResponse.findings:type_name -> disclosure.v1.Finding
+	4,  // 49: disclosure.v1.GetCoreStateRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 50: disclosure.v1.GetCoreStateResponse.answer:type_name -> disclosure.v1.Answer
+	14, // 51: disclosure.v1.GetCoreStateResponse.core_state:type_name -> disclosure.v1.CoreState
+	9,  // 52: disclosure.v1.GetCoreStateResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
+	2,  // 53: disclosure.v1.GetRegistryRequest.kind:type_name -> disclosure.v1.RegistryKind
+	4,  // 54: disclosure.v1.GetRegistryRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 55: disclosure.v1.GetRegistryResponse.answer:type_name -> disclosure.v1.Answer
+	10, // 56: disclosure.v1.GetRegistryResponse.contract:type_name -> disclosure.v1.Contract
+	9,  // 57: disclosure.v1.GetRegistryResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
+	4,  // 58: disclosure.v1.GetEmitterRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 59: disclosure.v1.GetEmitterResponse.answer:type_name -> disclosure.v1.Answer
+	10, // 60: disclosure.v1.GetEmitterResponse.contract:type_name -> disclosure.v1.Contract
+	9,  // 61: disclosure.v1.GetEmitterResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
+	4,  // 62: disclosure.v1.GetContractFateRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 63: disclosure.v1.GetContractFateResponse.answer:type_name -> disclosure.v1.Answer
+	3,  // 64: disclosure.v1.GetContractFateResponse.fate:type_name -> disclosure.v1.Fate
+	10, // 65: disclosure.v1.GetContractFateResponse.contract:type_name -> disclosure.v1.Contract
+	51, // 66: disclosure.v1.GetContractFateResponse.record_time:type_name -> google.protobuf.Timestamp
+	4,  // 67: disclosure.v1.ListScopesRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 68: disclosure.v1.ListScopesResponse.answer:type_name -> disclosure.v1.Answer
+	40, // 69: disclosure.v1.ListScopesResponse.scopes:type_name -> disclosure.v1.ScopeInfo
+	11, // 70: disclosure.v1.ScopeInfo.scope:type_name -> disclosure.v1.Scope
+	48, // 71: disclosure.v1.ScopeInfo.findings:type_name -> disclosure.v1.ScopeInfo.FindingsEntry
+	12, // 72: disclosure.v1.AuditRequest.scope:type_name -> disclosure.v1.ScopeSelector
+	4,  // 73: disclosure.v1.AuditRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 74: disclosure.v1.AuditResponse.answer:type_name -> disclosure.v1.Answer
+	49, // 75: disclosure.v1.AuditResponse.counts:type_name -> disclosure.v1.AuditResponse.CountsEntry
+	17, // 76: disclosure.v1.AuditResponse.findings:type_name -> disclosure.v1.Finding
+	5,  // 77: disclosure.v1.GetServerInfoResponse.answer:type_name -> disclosure.v1.Answer
+	45, // 78: disclosure.v1.GetServerInfoResponse.packages:type_name -> disclosure.v1.PackageInfo
+	46, // 79: disclosure.v1.GetServerInfoResponse.anchors:type_name -> disclosure.v1.Anchors
+	51, // 80: disclosure.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
+	18, // 81: disclosure.v1.DisclosureService.PrepareRedeem:input_type -> disclosure.v1.PrepareRedeemRequest
+	24, // 82: disclosure.v1.DisclosureService.BatchPrepareRedeem:input_type -> disclosure.v1.BatchPrepareRedeemRequest
+	28, // 83: disclosure.v1.DisclosureService.GetCoveringNode:input_type -> disclosure.v1.GetCoveringNodeRequest
+	30, // 84: disclosure.v1.DisclosureService.GetCoreState:input_type -> disclosure.v1.GetCoreStateRequest
+	32, // 85: disclosure.v1.DisclosureService.GetRegistry:input_type -> disclosure.v1.GetRegistryRequest
+	34, // 86: disclosure.v1.DisclosureService.GetEmitter:input_type -> disclosure.v1.GetEmitterRequest
+	36, // 87: disclosure.v1.DisclosureService.GetContractFate:input_type -> disclosure.v1.GetContractFateRequest
+	38, // 88: disclosure.v1.DisclosureService.ListScopes:input_type -> disclosure.v1.ListScopesRequest
+	41, // 89: disclosure.v1.DisclosureService.Audit:input_type -> disclosure.v1.AuditRequest
+	43, // 90: disclosure.v1.DisclosureService.GetServerInfo:input_type -> disclosure.v1.GetServerInfoRequest
+	19, // 91: disclosure.v1.DisclosureService.PrepareRedeem:output_type -> disclosure.v1.PrepareRedeemResponse
+	25, // 92: disclosure.v1.DisclosureService.BatchPrepareRedeem:output_type -> disclosure.v1.BatchPrepareRedeemResponse
+	29, // 93: disclosure.v1.DisclosureService.GetCoveringNode:output_type -> disclosure.v1.GetCoveringNodeResponse
+	31, // 94: disclosure.v1.DisclosureService.GetCoreState:output_type -> disclosure.v1.GetCoreStateResponse
+	33, // 95: disclosure.v1.DisclosureService.GetRegistry:output_type -> disclosure.v1.GetRegistryResponse
+	35, // 96: disclosure.v1.DisclosureService.GetEmitter:output_type -> disclosure.v1.GetEmitterResponse
+	37, // 97: disclosure.v1.DisclosureService.GetContractFate:output_type -> disclosure.v1.GetContractFateResponse
+	39, // 98: disclosure.v1.DisclosureService.ListScopes:output_type -> disclosure.v1.ListScopesResponse
+	42, // 99: disclosure.v1.DisclosureService.Audit:output_type -> disclosure.v1.AuditResponse
+	44, // 100: disclosure.v1.DisclosureService.GetServerInfo:output_type -> disclosure.v1.GetServerInfoResponse
+	91, // [91:101] is the sub-list for method output_type
+	81, // [81:91] is the sub-list for method input_type
+	81, // [81:81] is the sub-list for extension type_name
+	81, // [81:81] is the sub-list for extension extendee
+	0,  // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_disclosure_v1_disclosure_proto_init() }
@@ -4141,7 +4475,8 @@ func file_disclosure_v1_disclosure_proto_init() {
 		(*PrepareRedeemRequest_VaaBytes)(nil),
 		(*PrepareRedeemRequest_Digest)(nil),
 	}
-	file_disclosure_v1_disclosure_proto_msgTypes[20].OneofWrappers = []any{
+	file_disclosure_v1_disclosure_proto_msgTypes[16].OneofWrappers = []any{}
+	file_disclosure_v1_disclosure_proto_msgTypes[22].OneofWrappers = []any{
 		(*BatchPrepareRedeemItem_Response)(nil),
 		(*BatchPrepareRedeemItem_Error)(nil),
 	}
@@ -4151,7 +4486,7 @@ func file_disclosure_v1_disclosure_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_disclosure_v1_disclosure_proto_rawDesc), len(file_disclosure_v1_disclosure_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

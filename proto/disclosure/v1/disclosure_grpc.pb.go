@@ -49,8 +49,8 @@ const (
 //
 // DisclosureService answers from the index.
 type DisclosureServiceClient interface {
-	// PrepareRedeem does a wallet's whole job for one VAA: the CoreState and the covering node at one offset, whether the digest is
-	// consumed already and by which update, the choice's arguments, and the disclosures to submit with.
+	// PrepareRedeem does a wallet's whole job for one VAA: the ledger's verdict on it and on the covering node at one offset, whether the
+	// digest is consumed already and by which update, the choice's arguments, and the disclosures to submit with.
 	PrepareRedeem(ctx context.Context, in *PrepareRedeemRequest, opts ...grpc.CallOption) (*PrepareRedeemResponse, error)
 	// BatchPrepareRedeem answers up to 1,000 PrepareRedeem requests from one view, with a status per item.
 	BatchPrepareRedeem(ctx context.Context, in *BatchPrepareRedeemRequest, opts ...grpc.CallOption) (*BatchPrepareRedeemResponse, error)
@@ -186,8 +186,8 @@ func (c *disclosureServiceClient) GetServerInfo(ctx context.Context, in *GetServ
 //
 // DisclosureService answers from the index.
 type DisclosureServiceServer interface {
-	// PrepareRedeem does a wallet's whole job for one VAA: the CoreState and the covering node at one offset, whether the digest is
-	// consumed already and by which update, the choice's arguments, and the disclosures to submit with.
+	// PrepareRedeem does a wallet's whole job for one VAA: the ledger's verdict on it and on the covering node at one offset, whether the
+	// digest is consumed already and by which update, the choice's arguments, and the disclosures to submit with.
 	PrepareRedeem(context.Context, *PrepareRedeemRequest) (*PrepareRedeemResponse, error)
 	// BatchPrepareRedeem answers up to 1,000 PrepareRedeem requests from one view, with a status per item.
 	BatchPrepareRedeem(context.Context, *BatchPrepareRedeemRequest) (*BatchPrepareRedeemResponse, error)
