@@ -37,13 +37,13 @@ func (v *View) edit() *edit {
 // emptyView is a view without contracts.
 func emptyView(policy Policy, pos ledger.Position) *View {
 	return &View{
-		policy:    policy,
-		pos:       pos,
-		scopes:    iradix.New[*scopeTrie](),
-		named:     iradix.New[*Entry](),
-		odd:       iradix.New[*Entry](),
-		tallies:   tallies{classes: map[TemplateClass]int{}},
-		texts:     newInterner(),
+		policy:  policy,
+		pos:     pos,
+		scopes:  iradix.New[*scopeTrie](),
+		named:   iradix.New[*Entry](),
+		odd:     iradix.New[*Entry](),
+		tallies: tallies{classes: map[TemplateClass]int{}},
+		texts:   newInterner(),
 	}
 }
 

@@ -24,6 +24,8 @@ type generation struct {
 	twin   *View
 	flying []ledger.InFlight
 	ghosts map[string]*Entry
+	// anchor is the last update that the snapshot contains, where that is known.
+	anchor UpdateRef
 }
 
 func newGeneration(policy Policy, start ledger.SeedStart, before *View) *generation {
@@ -134,6 +136,7 @@ func (g *generation) finish() (*View, SeedEnd) {
 		g.remember()
 	}
 	pos := g.base.pos
+	pos.UpdateOffset, pos.UpdateID, pos.RecordTime = g.anchor.Offset, g.anchor.UpdateID, g.anchor.RecordTime
 	next := g.view(pos)
 	for _, e := range g.ghosts {
 		next.ghosts = append(next.ghosts, e)

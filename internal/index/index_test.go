@@ -462,3 +462,32 @@ func TestErrorsNameWhatTheyAreAbout(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAnchoredSeedStandsAtItsLastUpdate: what a snapshot's last update is decides whether another history is noticed, and it can be
+// waited for although no history has it.
+func TestAnAnchoredSeedStandsAtItsLastUpdate(t *testing.T) {
+	x, err := Open(t.Context(), Policy{}, nil, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := x.BeginSeed(t.Context(), ledger.SeedStart{ParticipantID: "p::1", Offset: 10, Reason: ledger.SeedFirst})
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchored, ok := seed.(ledger.Anchored)
+	if !ok {
+		t.Fatalf("%T takes no anchor", seed)
+	}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	anchored.Anchor(7, "1220aa", at)
+	if err := seed.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pos, ok, err := x.Position(t.Context())
+	if err != nil || !ok || pos.Offset != 10 || pos.UpdateOffset != 7 || pos.UpdateID != "1220aa" || !pos.RecordTime.Equal(at) {
+		t.Errorf("the index stands at %+v, %t, %v", pos, ok, err)
+	}
+	if _, ref, err := x.WaitUpdate(t.Context(), "1220aa"); err != nil || ref.Offset != 7 {
+		t.Errorf("waiting for the snapshot's last update: %+v, %v", ref, err)
+	}
+}

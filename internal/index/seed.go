@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/disclosured/disclosured/internal/ledger"
 )
 
-// seed is a generation being built beside the published view. It implements ledger.Seed. It is used by one goroutine.
+// seed is a generation being built beside the published view. It implements ledger.Seed and ledger.Anchored. It is used by one goroutine.
 type seed struct {
 	index *Index
 	start ledger.SeedStart
@@ -60,6 +61,11 @@ func (s *seed) AddInFlight(_ context.Context, inFlight []ledger.InFlight) error 
 	}
 	s.gen.addInFlight(inFlight)
 	return nil
+}
+
+// Anchor implements ledger.Anchored: the generation stands at that update until another one is applied.
+func (s *seed) Anchor(offset int64, updateID string, recordTime time.Time) {
+	s.gen.anchor = UpdateRef{Offset: offset, UpdateID: updateID, RecordTime: recordTime}
 }
 
 // ended is what history knows of those of the contracts that may be ghosts.

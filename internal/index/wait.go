@@ -28,6 +28,10 @@ func (x *Index) WaitUpdate(ctx context.Context, updateID string) (*View, UpdateR
 	woken, leave := x.waiters.join(updateID)
 	defer leave()
 	for {
+		// The last update that a snapshot contains is known by the view and by no history.
+		if v := x.View(); v != nil && v.pos.UpdateID == updateID {
+			return v, UpdateRef{Offset: v.pos.UpdateOffset, UpdateID: updateID, RecordTime: v.pos.RecordTime}, nil
+		}
 		ref, known, err := x.History().UpdateByID(ctx, updateID)
 		if err != nil {
 			return nil, UpdateRef{}, fmt.Errorf("looking for update %s: %w", updateID, err)
