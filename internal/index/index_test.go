@@ -466,7 +466,7 @@ func TestErrorsNameWhatTheyAreAbout(t *testing.T) {
 // TestAnAnchoredSeedStandsAtItsLastUpdate: what a snapshot's last update is decides whether another history is noticed, and it can be
 // waited for although no history has it.
 func TestAnAnchoredSeedStandsAtItsLastUpdate(t *testing.T) {
-	x, err := Open(t.Context(), Policy{}, nil, Options{})
+	x, err := index.Open(t.Context(), index.Policy{}, nil, index.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
