@@ -32,9 +32,16 @@ type judge struct {
 	history bool
 	since   int64
 
+	// ledger is held while an answer is judged, and while the ledger is made another.
+	ledger sync.RWMutex
+
 	mu sync.Mutex
 	// changed is when the ledger last became another one: what was proven before is not judged by what is there now.
 	changed time.Time
+	// foreign says that no contract of the ledger counts for the service.
+	foreign bool
+	// floor is the offset below which the ledger was pruned: the truth is not told there any more.
+	floor int64
 	// expected are the reasons that an error may have.
 	expected map[string]bool
 	// answers and errors count by call, and by reason.
@@ -157,13 +164,34 @@ func (j *judge) knownBefore(moment time.Time) int64 {
 	return j.marks[n-1].offset
 }
 
-// ledgerChanged drops what was known of the ledger: it has become another. Answers that were proven before are not judged any more; w is
-// the world that is there now.
-func (j *judge) ledgerChanged(w *world) {
+// become changes the ledger under the service: what was known of it is dropped, and answers that were proven complete before are not
+// judged any more. w is the world that is there then, and authentic says that its contracts are of the anchors that the service has:
+// else none is served.
+func (j *judge) become(w *world, authentic bool, change func()) {
+	j.ledger.Lock()
+	defer j.ledger.Unlock()
+	change()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.w, j.changed = w, time.Now()
+	j.w, j.changed, j.foreign = w, time.Now(), !authentic
 	j.marks, j.consumed, j.ends, j.endIDs = nil, nil, map[string]end{}, nil
+}
+
+// prune prunes the ledger up to its end: below, the truth is not told any more.
+func (j *judge) prune() {
+	j.ledger.Lock()
+	defer j.ledger.Unlock()
+	end := j.world().sim.LedgerEnd()
+	j.world().sim.PruneTo(end)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.floor = end
+}
+
+func (j *judge) isForeign() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.foreign
 }
 
 // world is the ledger that answers are judged by.
@@ -173,11 +201,11 @@ func (j *judge) world() *world {
 	return j.w
 }
 
-// former tells whether an answer is from before the ledger became another.
+// former tells whether an answer is from before the ledger became another, or is pruned by now.
 func (j *judge) former(answer *disclosurev1.Answer) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return !j.changed.IsZero() && !answer.GetFreshness().GetProvenAt().AsTime().After(j.changed)
+	return answer.GetPosition().GetOffset() < j.floor || !j.changed.IsZero() && !answer.GetFreshness().GetProvenAt().AsTime().After(j.changed)
 }
 
 // pick is a digest: one that was consumed, as a rule lately, or a new one.
@@ -267,6 +295,8 @@ func (j *judge) askPrepare(ctx context.Context, api disclosurev1.DisclosureServi
 	if !j.came(ctx, "PrepareRedeem", err) {
 		return false
 	}
+	j.ledger.RLock()
+	defer j.ledger.RUnlock()
 	if j.former(answer.Answer) {
 		return true
 	}
@@ -286,6 +316,8 @@ func (j *judge) askBatch(ctx context.Context, api disclosurev1.DisclosureService
 	if !j.came(ctx, "BatchPrepareRedeem", err) {
 		return false
 	}
+	j.ledger.RLock()
+	defer j.ledger.RUnlock()
 	if j.former(answer.Answer) {
 		return true
 	}
@@ -331,6 +363,8 @@ func (j *judge) askCovering(ctx context.Context, api disclosurev1.DisclosureServ
 	if !j.came(ctx, "GetCoveringNode", err) {
 		return false
 	}
+	j.ledger.RLock()
+	defer j.ledger.RUnlock()
 	if j.former(answer.Answer) {
 		return true
 	}
@@ -343,6 +377,8 @@ func (j *judge) askCore(ctx context.Context, api disclosurev1.DisclosureServiceC
 	if !j.came(ctx, "GetCoreState", err) {
 		return false
 	}
+	j.ledger.RLock()
+	defer j.ledger.RUnlock()
 	if j.former(answer.Answer) {
 		return true
 	}
@@ -358,12 +394,14 @@ func (j *judge) askFate(ctx context.Context, api disclosurev1.DisclosureServiceC
 	if !j.came(ctx, "GetContractFate", err) {
 		return false
 	}
+	j.ledger.RLock()
+	defer j.ledger.RUnlock()
 	if j.former(answer.Answer) {
 		return true
 	}
 	j.checkFresh("GetContractFate", answer.Answer)
 	at := answer.Answer.Position.Offset
-	active := len(j.world().sim.ActiveAt(cid, at)) > 0
+	active := len(j.world().sim.ActiveAt(cid, at)) > 0 && !j.isForeign()
 	if active != (answer.Fate == disclosurev1.Fate_FATE_ACTIVE) && answer.Fate != disclosurev1.Fate_FATE_IN_FLIGHT {
 		j.wrong("at offset %d contract %s is active: %v; its fate is %s", at, cid, active, answer.Fate)
 	}
@@ -417,6 +455,8 @@ func (j *judge) checkNode(call string, c consumption, answer *disclosurev1.Answe
 func (j *judge) checkContract(call string, answer *disclosurev1.Answer, served *disclosurev1.Contract, truth []ledger.Contract) {
 	at := answer.Position.Offset
 	switch {
+	case j.isForeign():
+		j.wrong("%s: a contract of other anchors is served: %s", call, served.GetContractId())
 	case served == nil:
 		j.wrong("%s: an answer at offset %d without a contract", call, at)
 	case answer.Position.ParticipantId != j.world().sim.ParticipantID():

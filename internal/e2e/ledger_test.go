@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -187,7 +188,7 @@ func (l *load) consume(ctx context.Context, app *devnet.App) error {
 	case errors.Is(err, errNoNode):
 		return nil // the trie is on its way to another synchronizer, or the ledger is being replaced
 	case errors.As(err, &rejection) && slices.Contains([]string{submit.ReasonInactive, submit.ReasonLocked, submit.ReasonNotFound}, rejection.Reason),
-		errors.As(err, &rejection) && rejection.Reason == "" && rejection.Code == codes.Unavailable:
+		errors.As(err, &rejection) && rejection.Reason == "" && (rejection.Code == codes.Unavailable || rejection.Code == codes.Unauthenticated):
 		l.lost.Add(1)
 		return nil
 	default:
@@ -211,6 +212,55 @@ func consumeDigest(ctx context.Context, w *world, j *judge, app *devnet.App, dig
 		j.committed(app, digest, nodes[0].ContractID, result)
 	}
 	return result, nil
+}
+
+// nodes are the ids of an app's active nodes.
+func (w *world) nodes(app *devnet.App) (ids []string) {
+	for _, c := range w.sim.Active(w.sim.LedgerEnd()) {
+		if node, ok := c.Payload.(*wormhole.ReplayNode); ok && node.Consumer == app.Consumer {
+			ids = append(ids, c.ContractID)
+		}
+	}
+	return ids
+}
+
+// digestBytes is about what a digest takes of an update: in the node's record and in its blob.
+const digestBytes = 150
+
+// makeBig makes one update of about so many bytes: a trie of 16 full nodes, of a consumer of its own. It returns the ledger end before.
+func (w *world) makeBig(size int) (before int64) {
+	w.t.Helper()
+	consumer, err := w.client.AllocateParty(w.t.Context(), fmt.Sprintf("big-%d", size))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	all := make([]wormhole.Digest, size/digestBytes)
+	for i := range all {
+		all[i] = newDigest()
+	}
+	consumed := wormhole.NewSuffixSet(all...)
+	var commands []submit.Command
+	for nibble := range byte(16) {
+		prefix := wormhole.Prefix{}.Child(nibble)
+		commands = append(commands, submit.Create(&wormhole.ReplayNode{
+			Consumer: consumer, Operator: w.Operator, Prefix: prefix, SplitThreshold: 4096, Consumed: consumed.Under(prefix),
+		}))
+	}
+	before = w.sim.LedgerEnd()
+	if _, err := w.client.Do(w.t.Context(), []string{w.Operator, consumer}, nil, commands...); err != nil {
+		w.t.Fatal(err)
+	}
+	return before
+}
+
+// checkMentions checks that a text that people read has all that it should.
+func checkMentions(t testing.TB, what, text string, mentions ...string) {
+	t.Helper()
+	for _, m := range mentions {
+		if !strings.Contains(text, m) {
+			t.Errorf("%s does not mention %q: %s", what, m, text)
+		}
+	}
 }
 
 var digests atomic.Uint64

@@ -202,9 +202,9 @@ func (p *process) checkLog() {
 	}
 }
 
-// tail is the last lines of a text.
+// tail is the last lines of a log, without those of its calls.
 func tail(text string, lines int) string {
-	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	all := slices.DeleteFunc(strings.Split(strings.TrimRight(text, "\n"), "\n"), func(line string) bool { return strings.Contains(line, " msg=call ") })
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
@@ -332,10 +332,15 @@ func (s *service) waitState(within time.Duration, state string) string {
 // metrics are the samples of one scrape, by the whole text before the value: name{labels}.
 func (s *service) metrics() map[string]float64 {
 	s.t.Helper()
-	status, body, err := s.get("/metrics")
-	if err != nil || status != http.StatusOK {
-		s.t.Fatalf("/metrics: %d %v", status, err)
-	}
+	var body string
+	until(s.t, patience, "/metrics answers", func() error {
+		status, text, err := s.get("/metrics")
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("%d: %s", status, text)
+		}
+		body = text
+		return err
+	})
 	samples := map[string]float64{}
 	for line := range strings.Lines(body) {
 		line = strings.TrimSpace(line)

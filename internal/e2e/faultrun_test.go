@@ -1,0 +1,315 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
+	"github.com/disclosured/disclosured/internal/wormhole"
+	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
+)
+
+// fault is one thing that can happen to the service, and what then has to be seen.
+type fault struct {
+	// name is the table's first column.
+	name string
+	// database keeps the index in Postgres; else it lives in memory.
+	database bool
+	sim      ledgersim.Options
+	// settings are laid over the usual ones.
+	settings settings
+	// happen makes it happen, and asserts what is seen while it lasts and after it.
+	happen func(r *faultRun)
+}
+
+// faultRun is a service that follows a world with load, and readers whose answers are judged from the beginning to the end, while a
+// fault happens. What it asserts it also records: a row of docs/faults.md.
+type faultRun struct {
+	*testing.T
+	w        *world
+	j        *judge
+	svc      *service
+	settings settings
+	proxy    *proxy // between the service and the participant
+	load     *load
+	token    string // the file of the service's token, where the participant asks for one
+	// current is the service that readers ask.
+	mu      sync.Mutex
+	current *service
+
+	before map[string]float64
+	row    faultRow
+}
+
+// faultRow is a line of docs/faults.md.
+type faultRow struct {
+	name               string
+	store              string
+	seen, told, answer []string
+	after              []string
+}
+
+// runFault runs one fault.
+func runFault(t *testing.T, f fault) faultRow {
+	r := &faultRun{T: t, row: faultRow{name: f.name, store: "memory"}}
+	if f.sim.Auth != nil {
+		r.w = newGuardedWorld(t, f.sim, 3)
+	} else {
+		r.w = newWorld(t, f.sim, 3)
+	}
+	r.proxy = newProxy(t, r.w.address)
+	r.settings = r.w.follow().with(settings{"participant.address": r.proxy.address, "api.listen": freeAddress(t), "ops.listen": freeAddress(t)}).with(f.settings)
+	if f.database {
+		r.row.store = "Postgres"
+		r.settings, _ = withDatabase(t, r.settings)
+	}
+	if f.sim.Auth != nil {
+		var setting string
+		r.token, setting = tokenFile(t)
+		r.w.grant(r.token)
+		r.settings["participant.token_file"] = setting
+	}
+	r.j = newJudge(t, r.w)
+	r.start()
+	r.svc.waitReady()
+	r.load = startLoad(r.w, r.j, 1, 50*time.Millisecond)
+	startReaders(r.j, 1, 10*time.Millisecond, r.api)
+	r.metricsFromHere()
+	f.happen(r)
+	n, summary := r.j.total()
+	t.Logf("%d answers judged: %s", n, summary)
+	return r.row
+}
+
+// start starts the service, again where it was stopped.
+func (r *faultRun) start() {
+	r.Helper()
+	svc := serve(r.T, r.settings)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.svc, r.current = svc, svc
+}
+
+func (r *faultRun) api() disclosurev1.DisclosureServiceClient {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current.api
+}
+
+// metricsFromHere counts metrics from this moment.
+func (r *faultRun) metricsFromHere() { r.before = r.svc.metrics() }
+
+// shows waits until all of the counters have grown, or all of the gauges (by their names) differ from 0, and records them.
+func (r *faultRun) shows(samples ...string) {
+	r.Helper()
+	for _, sample := range samples {
+		until(r, patience, "the metric "+sample+" tells", func() error {
+			if now := r.svc.metrics()[sample]; now <= r.before[sample] {
+				return fmt.Errorf("it is %v", now)
+			}
+			return nil
+		})
+		r.row.told = append(r.row.told, "`"+sample+"`")
+	}
+}
+
+// reseeded waits for a new generation of the given reason, and records it.
+func (r *faultRun) reseeded(reason string) {
+	r.Helper()
+	r.shows(fmt.Sprintf("disclosured_stream_reseeds_total{reason=%q}", reason))
+}
+
+// is waits until the follower's state, /readyz and the answer to PrepareRedeem are as given at once, and records them. ready is "ready"
+// or the reason; answer is "OK" or the reason.
+func (r *faultRun) is(state, ready, answer string) {
+	r.Helper()
+	r.waitFor(state, ready, answer)
+	r.row.seen = append(r.row.seen, state)
+	r.row.answer = append(r.row.answer, fmt.Sprintf("/readyz %s, calls %s", readyText(ready), answer))
+}
+
+func readyText(ready string) string {
+	if ready == "ready" {
+		return "200"
+	}
+	return "503 " + ready
+}
+
+func (r *faultRun) waitFor(state, ready, answer string) {
+	r.Helper()
+	r.j.expect(answer)
+	until(r, patience, fmt.Sprintf("state %s, /readyz %s, calls %s", state, readyText(ready), answer), func() error {
+		info, err := r.svc.info()
+		if err != nil {
+			return err
+		}
+		isReady := "ready"
+		if err := r.svc.ready(); err != nil {
+			_, reason, _ := strings.Cut(err.Error(), ": ")
+			isReady, _, _ = strings.Cut(reason, ":")
+		}
+		called := r.prepare(false)
+		if info.StreamState != state || isReady != ready || called != answer {
+			return fmt.Errorf("state %s (%s), /readyz %s, calls %s", info.StreamState, info.StreamDetail, isReady, called)
+		}
+		return nil
+	})
+}
+
+// prepare asks once, and returns OK or the error's reason.
+func (r *faultRun) prepare(stale bool) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	request := r.j.prepareRequest(consumption{r.w.Apps[0], newDigest()})
+	request.Read = &disclosurev1.ReadOptions{AllowStale: stale}
+	if _, err := r.svc.api.PrepareRedeem(ctx, request); err != nil {
+		reason, _ := reasonOf(err)
+		return reason
+	}
+	return "OK"
+}
+
+// staleAnswers asserts that allow_stale gets an answer all the same.
+func (r *faultRun) staleAnswers() {
+	r.Helper()
+	if got := r.prepare(true); got != "OK" {
+		r.Errorf("with allow_stale the answer is %s", got)
+	}
+	r.row.answer = append(r.row.answer, "with allow_stale OK")
+}
+
+// stays asserts for a while, in which the ledger moves on, that the service stays ready and keeps up.
+func (r *faultRun) stays(state string) {
+	r.Helper()
+	for range 10 {
+		r.advances()
+		if err := r.svc.ready(); err != nil {
+			r.Errorf("the service should stay ready: %v", err)
+		}
+	}
+	r.is(state, "ready", "OK")
+}
+
+// advances waits until the index is at the present ledger end.
+func (r *faultRun) advances() {
+	r.Helper()
+	end := r.w.sim.LedgerEnd()
+	until(r, patience, fmt.Sprintf("the index reaches offset %d", end), func() error {
+		info, err := r.svc.info()
+		if err != nil {
+			return err
+		}
+		if at := info.GetAnswer().GetPosition().GetOffset(); at < end {
+			return fmt.Errorf("it is at %d, %s: %s", at, info.StreamState, info.StreamDetail)
+		}
+		return nil
+	})
+}
+
+// follows waits until the service's live stream is open.
+func (r *faultRun) follows() {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	if err := r.w.sim.AwaitTails(ctx, 1); err != nil {
+		r.Fatalf("the live stream is open: %v", err)
+	}
+}
+
+// loadAgain begins load anew.
+func (r *faultRun) loadAgain() { r.load = startLoad(r.w, r.j, 1, 50*time.Millisecond) }
+
+// grows waits until the ledger has so many offsets more.
+func (r *faultRun) grows(offsets int64) {
+	r.Helper()
+	end := r.w.sim.LedgerEnd()
+	until(r, patience, "the ledger moves on", func() error {
+		if r.w.sim.LedgerEnd() < end+offsets {
+			return errNotYet
+		}
+		return nil
+	})
+}
+
+// stopsAt asserts that the service stands before the offset and is alive; told is the offset that the metric of the halt has.
+func (r *faultRun) stopsAt(told, offset int64) {
+	r.Helper()
+	info, err := r.svc.info()
+	if err != nil {
+		r.Fatal(err)
+	}
+	if at := info.GetAnswer().GetPosition().GetOffset(); at >= offset {
+		r.Errorf("the index stands at %d, and what can't be read is at %d", at, offset)
+	}
+	if at := int64(r.svc.metrics()["disclosured_stream_halted_at_offset"]); at != told {
+		r.Errorf("the halt's offset is told as %d, it should be %d", at, told)
+	}
+	r.svc.live()
+}
+
+// imports imports a root of a consumer of its own, made long ago, and returns its contract id.
+func (r *faultRun) imports(mode ledgersim.ImportMode) string {
+	r.Helper()
+	consumer := r.w.sim.AllocateParty(fmt.Sprintf("imported-%d", digests.Add(1)))
+	_, ids, err := r.w.sim.Import(mode, time.Now().Add(-time.Hour), &wormhole.ReplayNode{Consumer: consumer, Operator: r.w.Operator, SplitThreshold: 16})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return ids[0]
+}
+
+// recovers waits until the service follows again, and holds the index to the ledger; text says for the table what became of it.
+func (r *faultRun) recovers(text string) {
+	r.Helper()
+	r.waitFor("live", "ready", "OK")
+	audit := r.j.caughtUp(r.svc.api)
+	if !audit.Clean {
+		r.Errorf("the audit has findings: %v", audit.Counts)
+	}
+	r.row.after = append(r.row.after, text)
+}
+
+// theTable is docs/faults.md.
+func theTable(rows []faultRow) string {
+	var b strings.Builder
+	b.WriteString(`# What happens when
+
+Made by the tests of internal/e2e (go test ./internal/e2e -run TestFaults -update): each line is what a running service, with load on the
+ledger and readers whose answers were compared with the ledger's truth all the time, was seen to do. In none was an answer wrong. The bound on
+the age of the last proof (api.freshness_bound) was ` + freshnessBound.String() + ` and the ledger end was asked for every 100 ms; the retries are the service's own.
+"Ready" is /readyz and grpc.health. Where calls are refused, the reason is that of [errors.md](errors.md).
+
+| what happens | index in | stream | callers see | metrics that tell | after it |
+|---|---|---|---|---|---|
+`)
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", r.name, r.store, strings.Join(r.seen, " → "), strings.Join(r.answer, "; "),
+			strings.Join(r.told, "<br>"), strings.Join(r.after, "; "))
+	}
+	return b.String()
+}
+
+// compareTable holds docs/faults.md to what was seen, or with -update rewrites it.
+func compareTable(t *testing.T, rows []faultRow) {
+	t.Helper()
+	path := filepath.Join("..", "..", "docs", "faults.md")
+	table := theTable(rows)
+	if *update {
+		if err := os.WriteFile(path, []byte(table), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	written, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(written) != table {
+		t.Errorf("docs/faults.md is not what was seen (run go test ./internal/e2e -run TestFaults -update); seen:\n%s", table)
+	}
+}
