@@ -48,7 +48,10 @@ func (c *contract) argument() damlvalue.Record {
 	return labelled.(damlvalue.Record)
 }
 
-func (c *contract) eventBlob() []byte {
+func (c *contract) eventBlob() []byte { return c.blobOf(c.argument) }
+
+// blobOf is eventBlob for a caller who has the argument already.
+func (c *contract) blobOf(argument func() damlvalue.Record) []byte {
 	if c.typ == nil {
 		return c.blob
 	}
@@ -61,7 +64,7 @@ func (c *contract) eventBlob() []byte {
 		ContractID:           id,
 		PackageName:          c.pkgName,
 		TemplateID:           c.template,
-		Argument:             c.argument(),
+		Argument:             argument(),
 		Signatories:          c.signatories,
 		Observers:            c.observers,
 		CreatedAt:            c.createdAt.UnixMicro(),

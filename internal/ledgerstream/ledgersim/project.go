@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/disclosured/disclosured/internal/damlvalue"
 	"github.com/disclosured/disclosured/internal/ledgerstream/apivalue"
 )
 
@@ -130,14 +131,15 @@ func archivedEvent(u *update, n *node, witnesses []string) *v2.ArchivedEvent {
 
 // created is a contract as an activation shows it; acs_delta is the caller's to correct.
 func (f *eventFormat) created(c *contract, offset int64, nodeID int32, witnesses []string, blob bool) *v2.CreatedEvent {
+	argument := c.argument()
 	e := &v2.CreatedEvent{
 		Offset: offset, NodeId: nodeID, ContractId: c.id, TemplateId: apivalue.Identifier(c.template),
-		CreateArguments: apivalue.RecordToProto(c.argument(), f.verbose), WitnessParties: witnesses,
+		CreateArguments: apivalue.RecordToProto(argument, f.verbose), WitnessParties: witnesses,
 		Signatories: c.signatories, Observers: c.observers, CreatedAt: timestamppb.New(c.createdAt), PackageName: c.pkgName,
 		AcsDelta: true, RepresentativePackageId: c.template.PackageID,
 	}
 	if blob {
-		e.CreatedEventBlob = c.eventBlob()
+		e.CreatedEventBlob = c.blobOf(func() damlvalue.Record { return argument })
 	}
 	return e
 }

@@ -123,8 +123,8 @@ func TestServerGivesWhatWasRecorded(t *testing.T) {
 	bounded := streams[0]
 	ctx, conn := play(t, replay.PlayStream(bounded, nil))
 	end, err := v2.NewStateServiceClient(conn).GetLedgerEnd(ctx, &v2.GetLedgerEndRequest{})
-	if err != nil || end.GetOffset() != bounded.End {
-		t.Fatalf("ledger end %v, %v, want %d", end, err, bounded.End)
+	if err != nil || end.GetOffset() != bounded.Begin {
+		t.Fatalf("ledger end %v, %v, want %d", end, err, bounded.Begin)
 	}
 	upTo := bounded.End
 	stream, err := v2.NewUpdateServiceClient(conn).GetUpdates(ctx, &v2.GetUpdatesRequest{EndInclusive: &upTo})

@@ -8,6 +8,7 @@ import (
 
 	v2 "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2"
 	"github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2/admin"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -15,14 +16,14 @@ import (
 	"github.com/disclosured/disclosured/internal/ledgerstream/rawgrpc"
 )
 
-// Script is what a Server plays: a participant whose ledger end stands at Start until a client has its snapshot, and at End from
-// then on.
+// Script is what a Server plays: a participant whose ledger end stands at Start until a client has its snapshot, and at End from then
+// on.
 type Script struct {
 	ParticipantID string
 	// Version is "3.5.10-SNAPSHOT" if empty.
 	Version       string
 	Synchronizers []string
-	// Start is the ledger end that a client first sees. At 0 there is no snapshot to take, and the updates are there from the beginning.
+	// Start is the ledger end that a client first sees. At 0 there is no snapshot to take, and it moves once a client asks for updates.
 	Start int64
 	// Snapshot are the encoded responses to GetActiveContracts at Start.
 	Snapshot [][]byte
@@ -80,9 +81,6 @@ func NewServer(script Script) *Server {
 	}
 	script.End = max(script.End, script.Start)
 	s := &Server{script: script, end: script.Start, moved: make(chan struct{})}
-	if script.Start == 0 {
-		s.move()
-	}
 	s.grpc = grpc.NewServer(grpc.ForceServerCodecV2(rawgrpc.Codec()))
 	v2.RegisterStateServiceServer(s.grpc, s)
 	v2.RegisterUpdateServiceServer(s.grpc, s)
@@ -181,6 +179,9 @@ func (s *Server) GetActiveContracts(req *v2.GetActiveContractsRequest, stream gr
 // GetUpdates gives the recorded elements after the begin: up to the end that is asked for, or all of them and then nothing more.
 func (s *Server) GetUpdates(req *v2.GetUpdatesRequest, stream grpc.ServerStreamingServer[v2.GetUpdatesResponse]) error {
 	tailing := req.EndInclusive == nil
+	if s.script.Start == 0 {
+		s.move()
+	}
 	if tailing {
 		select {
 		case <-s.moved:
@@ -227,7 +228,12 @@ func (s *Server) GetUpdateByOffset(_ context.Context, req *v2.GetUpdateByOffsetR
 			return &v2.GetUpdateResponse{Update: &v2.GetUpdateResponse_TopologyTransaction{TopologyTransaction: kind.TopologyTransaction}}, nil
 		}
 	}
-	return nil, status.Error(codes.NotFound, "Update not found, or not visible.")
+	st, err := status.New(codes.NotFound, "UPDATE_NOT_FOUND(11,0): Update not found, or not visible.").
+		WithDetails(&errdetails.ErrorInfo{Reason: "UPDATE_NOT_FOUND", Metadata: map[string]string{"category": "11", "definite_answer": "false"}})
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	return nil, st.Err()
 }
 
 func (s *Server) nextEnd() (Status, bool) {
