@@ -127,6 +127,7 @@ func (c Config) poolConfig(dial pgconn.DialFunc) (*pgxpool.Config, error) {
 		cfg.MaxConns = defaultMaxConns
 	}
 	cfg.MinConns = 0
+	cfg.AfterConnect = greet
 	cfg.PingTimeout = pingTimeout
 	cfg.HealthCheckPeriod = 15 * time.Second
 	cfg.MaxConnIdleTime = 5 * time.Minute

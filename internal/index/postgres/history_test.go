@@ -367,14 +367,14 @@ func TestCoveringUsesItsIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan := regexp.MustCompile(`\{[^}]{20,}\}`).ReplaceAllString(strings.Join(lines, "\n"), "{…}")
+		plan := strings.Join(lines, "\n")
 		if !regexp.MustCompile(index).MatchString(plan) || strings.Contains(plan, "Seq Scan on contract") {
 			t.Errorf("%s, %s with %d nodes, the index is not used:\n%s", when, what, nodes, plan)
 		}
 		t.Logf("%s, %s with %d nodes:\n%s", when, what, nodes, plan)
 	}
 	explainAll := func(when string) {
-		explain(when, "covering nodes", `contract_covering on contract n .*\n *Index Cond: .*generation = .*scope_id = .*prefix = `, coveringQuery, scopeKey(scope1), prefixesOf(digest(1)))
+		explain(when, "covering nodes", `contract_covering on contract n .*\n *Index Cond: .*generation = .*scope_id = .*prefix = `, coveringQuery, scopeKey(scope1), digest(1).String())
 		explain(when, "deleting", `contract_pkey on contract n .*\n *Index Cond: .*generation = .*contract_id = .*synchronizer_id = `, deleteContracts, generation, []string{"a", "b"}, []string{"c", "d"})
 	}
 	explainAll("without statistics")

@@ -14,7 +14,8 @@ import (
 // An index on a store answers as one in memory and as the rules in their plainest form, over random histories, before and after each
 // restart.
 func TestTheIndexOnPostgres(t *testing.T) {
-	url := pgtest.Database(t)
+	// Tens of thousands of queries: here the server may keep them parsed. The other modes have tests of their own.
+	url := withParam(pgtest.Database(t), "default_query_exec_mode=cache_statement")
 	var store *Store
 	reopen := func(ctx context.Context, policy index.Policy) (*index.Index, error) {
 		if store != nil {

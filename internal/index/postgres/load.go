@@ -106,7 +106,7 @@ func (s *Store) Covering(ctx context.Context, scope index.Scope, digest wormhole
 	only := func(int64) (index.Scope, bool) { return scope, true }
 	err := s.read(ctx, "looking up covering nodes", func(ctx context.Context, conn *pgxpool.Conn) error {
 		found = nil
-		rows, err := conn.Query(ctx, coveringQuery, scopeKey(scope), prefixesOf(digest))
+		rows, err := conn.Query(ctx, coveringQuery, scopeKey(scope), digest.String())
 		if err != nil {
 			return err
 		}
@@ -140,18 +140,8 @@ func counts(a, b *index.Entry) bool {
 // OFFSET 0 has the planner look each prefix up by itself, by all three columns of the index. Left to its statistics it does so as a
 // rule; but right after a seed these know nothing of the generation, it believes that there is next to nothing in it, and
 // filters all of its rows.
-const coveringQuery = `SELECT ` + selectContract + ` FROM unnest(($2::text[])[1:(SELECT depth + 1 FROM disclosured.scope WHERE key = $1::bytea)]) AS of (prefix)
+const coveringQuery = `SELECT ` + selectContract + ` FROM generate_series(0, (SELECT depth FROM disclosured.scope WHERE key = $1::bytea)) AS length
 	CROSS JOIN LATERAL (SELECT * FROM disclosured.contract n
 		WHERE n.generation = (SELECT generation FROM disclosured.cursor) AND n.scope_id = (SELECT id FROM disclosured.scope WHERE key = $1::bytea)
-			AND n.prefix = of.prefix COLLATE "C" OFFSET 0) c
+			AND n.prefix = left($2::text, length) COLLATE "C" OFFSET 0) c
 	ORDER BY c.prefix, c.contract_id, c.synchronizer_id`
-
-// prefixesOf are all prefixes that a node can have that covers the digest, shortest first.
-func prefixesOf(d wormhole.Digest) []string {
-	text := d.String()
-	prefixes := make([]string, wormhole.MaxPrefixNibbles+1)
-	for n := range prefixes {
-		prefixes[n] = text[:n]
-	}
-	return prefixes
-}

@@ -67,7 +67,7 @@ func Migrate(ctx context.Context, cfg Config, direction Direction) ([]Migration,
 	defer cancel()
 	// Migrations are statements that run once: neither caching nor describing makes sense.
 	connConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
-	db := stdlib.OpenDB(*connConfig)
+	db := stdlib.OpenDB(*connConfig, stdlib.OptionAfterConnect(greet))
 	defer db.Close()
 
 	switch direction {

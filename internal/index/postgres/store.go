@@ -94,7 +94,7 @@ func (s *Store) Close() {
 
 // closePool closes the connections, by force where they don't close by themselves.
 func (s *Store) closePool() {
-	force := time.AfterFunc(closePatience, s.dialer.end)
+	force := time.AfterFunc(goodbye, s.dialer.end)
 	defer force.Stop()
 	s.pool.Close()
 }
