@@ -154,12 +154,34 @@ func loadConfig(flags *pflag.FlagSet, environ []string) (Config, error) {
 		TagName:          "koanf",
 		WeaklyTypedInput: true,
 		ErrorUnused:      true,
-		DecodeHook:       mapstructure.ComposeDecodeHookFunc(mapstructure.StringToTimeDurationHookFunc(), splitList),
+		DecodeHook:       mapstructure.ComposeDecodeHookFunc(readDuration, splitList),
 	}})
 	if err != nil {
-		return Config{}, fmt.Errorf("reading settings: %w", err)
+		return Config{}, fmt.Errorf("reading settings (`disclosured config --list` shows them all): %s", faultsOf(err))
 	}
 	return config, nil
+}
+
+// faultsOf is what a decoding error says about each setting, in one line.
+func faultsOf(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	lines = slices.DeleteFunc(lines, func(line string) bool {
+		return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "decoding failed")
+	})
+	return strings.Join(lines, "; ")
+}
+
+// readDuration reads a duration given as text.
+func readDuration(_, to reflect.Type, value any) (any, error) {
+	text, ok := value.(string)
+	if !ok || to != reflect.TypeFor[time.Duration]() {
+		return value, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return nil, fmt.Errorf("%q is not a duration, as 500ms, 15s or 1h30m", text)
+	}
+	return d, nil
 }
 
 // splitList reads a list given as one comma-separated string; the empty string is the empty list.
