@@ -22,7 +22,7 @@ func (m *Memory) CheckInvariants() error {
 		}
 		var prev *entry
 		for e := s.first; e != nil; e = e.next {
-			if e.prev != prev || e.second != s || m.entries[e.id] != e {
+			if e.prev != prev || e.second != s || m.entries[e.id] != (slot{e, s.at}) {
 				return fmt.Errorf("entry %v of second %d is not linked as it should be", e.id, s.at)
 			}
 			prev = e

@@ -18,7 +18,7 @@ type Memory struct {
 	clock               func() time.Time
 
 	mu       sync.Mutex
-	entries  map[ID]*entry
+	entries  map[ID]slot
 	expiries expiries
 	clients  map[string]*client
 	// clientsAfterSweep is how many clients were left when idle ones were last looked for.
@@ -58,7 +58,7 @@ func NewMemory(limits Limits, clock func() time.Time) *Memory {
 		maxLifetime: int64(full.MaxLifetime / time.Second),
 		fault:       err,
 		clock:       clock,
-		entries:     map[ID]*entry{},
+		entries:     map[ID]slot{},
 		expiries:    expiries{at: map[int64]*second{}},
 		clients:     map[string]*client{},
 		horizon:     math.MinInt64,
@@ -88,12 +88,12 @@ func (m *Memory) Reserve(ctx context.Context, r Request) (Reservation, error) {
 	if refusal := checkExpiry(r.ExpiresAt, now, m.maxTTL); refusal != nil {
 		return Reservation{}, refusal
 	}
-	lapsed := m.entries[r.ID]
+	found, ok := m.entries[r.ID]
 	m.prune(now)
-	if e := m.entries[r.ID]; e != nil {
-		return e.asked(r)
+	if ok && found.expiresAt >= now { // it was not pruned
+		return found.asked(r)
 	}
-	tookOver := lapsed != nil && lapsed.outcome == Open
+	tookOver := ok && found.outcome == Open
 
 	holder, err := m.admit(r, quota, now)
 	if err != nil {
@@ -102,7 +102,7 @@ func (m *Memory) Reserve(ctx context.Context, r Request) (Reservation, error) {
 	m.lastToken++
 	e := &entry{id: r.ID, key: r.Key, holder: holder, token: m.lastToken, reservedAt: now}
 	holder.live++
-	m.entries[r.ID] = e
+	m.entries[r.ID] = slot{e, r.ExpiresAt}
 	m.expiries.add(e, r.ExpiresAt)
 	reservation := e.reservation()
 	reservation.TookOver = tookOver
@@ -111,13 +111,13 @@ func (m *Memory) Reserve(ctx context.Context, r Request) (Reservation, error) {
 
 // asked answers a request for an id that is reserved: its holder gets its reservation, everybody else, and a holder that
 // does not say its key, does not.
-func (e *entry) asked(r Request) (Reservation, error) {
-	if r.Key != (Key{}) && r.Key == e.key && r.Client == e.holder.name {
-		reservation := e.reservation()
+func (s slot) asked(r Request) (Reservation, error) {
+	if r.Key != (Key{}) && r.Key == s.key && r.Client == s.holder.name {
+		reservation := s.reservation()
 		reservation.Again = true
 		return reservation, nil
 	}
-	return Reservation{}, &Refusal{Reason: AlreadyReceived, Cause: CauseDuplicate, ExpiresAt: e.second.at}
+	return Reservation{}, &Refusal{Reason: AlreadyReceived, Cause: CauseDuplicate, ExpiresAt: s.expiresAt}
 }
 
 // admit decides whether a client may reserve a new id: its quota, the horizon, the capacity. Where it may, the client has
@@ -238,6 +238,7 @@ func (m *Memory) Extend(ctx context.Context, c Claim, expiresAt int64) (Reservat
 	if expiresAt != e.second.at {
 		m.expiries.remove(e)
 		m.expiries.add(e, expiresAt)
+		m.entries[e.id] = slot{e, expiresAt}
 	}
 	return e.reservation(), nil
 }
@@ -272,7 +273,7 @@ func (m *Memory) claimed(ctx context.Context, c Claim, now int64) (*entry, error
 		return nil, fmt.Errorf("replayguard: finding a reservation: %w", err)
 	}
 	m.prune(now)
-	e := m.entries[c.ID]
+	e := m.entries[c.ID].entry
 	if e == nil || e.token != c.Token || e.holder.name != c.Client {
 		return nil, ErrNoReservation
 	}

@@ -45,17 +45,17 @@ const authentication = "\tif err := c.guard.authenticator.Authenticate(ctx, m); 
 
 // The first eight are the ways in which guards of this kind are known to have been wrong.
 var inMemory = []mutant{
-	{"expire one second early", []edit{{file: memory, old: "e.second.at < now;", new: "e.second.at <= now;"}}},
-	{"never prune", []edit{{file: memory, old: "e.second.at < now;", new: "e.second.at < now-1<<40;"}}},
+	{"expire one second early", []edit{{file: memory, old: "e.second.at < now;", new: "e.second.at <= now;"}, {file: memory, old: "found.expiresAt >= now", new: "found.expiresAt > now"}}},
+	{"never prune", []edit{{file: memory, old: "e.second.at < now;", new: "e.second.at < now-1<<40;"}, {file: memory, old: " && found.expiresAt >= now", new: ""}}},
 	{"capacity off by one: one more", []edit{{file: memory, old: "len(m.entries) >= m.limits.MaxEntries", new: "len(m.entries) > m.limits.MaxEntries"}}},
 	{"capacity off by one: one less", []edit{{file: memory, old: "len(m.entries) >= m.limits.MaxEntries", new: "len(m.entries)+1 >= max(2, m.limits.MaxEntries)"}}},
 	{"capacity decided before duplicate", []edit{{
-		file: memory, old: "\tm.prune(now)\n\tif e := m.entries[r.ID]; e != nil {",
-		new: "\tm.prune(now)\n\tif len(m.entries) >= m.limits.MaxEntries {\n\t\treturn Reservation{}, &Refusal{Reason: Other, Cause: CauseCapacity}\n\t}\n\tif e := m.entries[r.ID]; e != nil {",
+		file: memory, old: "\tif ok && found.expiresAt >= now {",
+		new: "\tif len(m.entries) >= m.limits.MaxEntries {\n\t\treturn Reservation{}, &Refusal{Reason: Other, Cause: CauseCapacity}\n\t}\n\tif ok && found.expiresAt >= now {",
 	}}},
 	{"a duplicate extends the expiry", []edit{{
-		file: memory, old: "\t\treturn e.asked(r)\n",
-		new: "\t\tat := max(e.second.at, r.ExpiresAt)\n\t\tm.expiries.remove(e)\n\t\tm.expiries.add(e, at)\n\t\treturn e.asked(r)\n",
+		file: memory, old: "\t\treturn found.asked(r)\n",
+		new: "\t\tfound.expiresAt = max(found.expiresAt, r.ExpiresAt)\n\t\tm.expiries.remove(found.entry)\n\t\tm.expiries.add(found.entry, found.expiresAt)\n\t\tm.entries[r.ID] = found\n\t\treturn found.asked(r)\n",
 	}}},
 	{"evict when full", []edit{{
 		file: memory, old: "\t\treturn nil, &Refusal{Reason: Other, Cause: CauseCapacity,",
@@ -67,12 +67,12 @@ var inMemory = []mutant{
 	}},
 	{"release on rejection", []edit{{
 		file: config, old: "\treturn true, c.guard.submit(ctx, m, reservation)\n",
-		new: "\terr = c.guard.submit(ctx, m, reservation)\n\tif s, ok := c.guard.store.(*Memory); ok && err != nil {\n\t\ts.mu.Lock()\n\t\tdefer s.mu.Unlock()\n\t\ts.forget(s.entries[m.ID])\n\t}\n\treturn true, err\n",
+		new: "\terr = c.guard.submit(ctx, m, reservation)\n\tif s, ok := c.guard.store.(*Memory); ok && err != nil {\n\t\ts.mu.Lock()\n\t\tdefer s.mu.Unlock()\n\t\ts.forget(s.entries[m.ID].entry)\n\t}\n\treturn true, err\n",
 	}}},
 
 	{"release on panic", []edit{{
 		file: config, old: "\treturn true, c.guard.submit(ctx, m, reservation)\n",
-		new: "\tdefer func() {\n\t\tif r := recover(); r != nil {\n\t\t\ts := c.guard.store.(*Memory)\n\t\t\ts.mu.Lock()\n\t\t\ts.forget(s.entries[m.ID])\n\t\t\ts.mu.Unlock()\n\t\t\tpanic(r)\n\t\t}\n\t}()\n\treturn true, c.guard.submit(ctx, m, reservation)\n",
+		new: "\tdefer func() {\n\t\tif r := recover(); r != nil {\n\t\t\ts := c.guard.store.(*Memory)\n\t\t\ts.mu.Lock()\n\t\t\ts.forget(s.entries[m.ID].entry)\n\t\t\ts.mu.Unlock()\n\t\t\tpanic(r)\n\t\t}\n\t}()\n\treturn true, c.guard.submit(ctx, m, reservation)\n",
 	}}},
 	{"no second look at the time to live", []edit{{file: config, old: "\tif err := c.guard.validateTTL(m); err != nil {\n\t\treturn false, err\n\t}\n\treservation, err", new: "\treservation, err"}}},
 	{"the sender says who it is", []edit{{file: config, old: "\tm.Client = c.client\n", new: ""}}},
