@@ -32,11 +32,11 @@ func (n *Naive) Covering(scope index.Scope, d wormhole.Digest) string {
 			}
 		}
 	}
-	return oneOf(found, "fork")
+	return n.words.oneOf(found, "fork")
 }
 
 // oneOf is the only entry, or what is wrong.
-func oneOf(found []*index.Entry, several string) string {
+func (w words) oneOf(found []*index.Entry, several string) string {
 	if len(found) > 1 {
 		var ids []string
 		for _, e := range found {
@@ -48,7 +48,7 @@ func oneOf(found []*index.Entry, several string) string {
 	if e := found[0]; e.InFlight {
 		return fmt.Sprintf("in flight %s from %s to %s", e.ContractID, e.SynchronizerID, e.Target)
 	}
-	return describe(found[0])
+	return w.describe(found[0])
 }
 
 // prefixes are those of the scope's nodes.
@@ -95,7 +95,7 @@ func (n *Naive) CoreState(s index.CoreStateSelector) string {
 	if len(found) == 0 {
 		return fmt.Sprintf("no CoreState, %d puppets, %d shadows, %d others", puppets, shadows, others)
 	}
-	return oneOf(found, "doubled")
+	return n.words.oneOf(found, "doubled")
 }
 
 // Named says which registry or emitter is meant.
@@ -109,7 +109,7 @@ func (n *Naive) Named(is func(packageName string, p wormhole.Payload) bool) stri
 	if len(found) == 0 {
 		return "none"
 	}
-	return oneOf(found, "several")
+	return n.words.oneOf(found, "several")
 }
 
 // Contract says all that there is of a contract, the entry that counts first, the others by synchronizer.
@@ -118,11 +118,11 @@ func (n *Naive) Contract(id string) string {
 	if first == nil {
 		return ""
 	}
-	words := []string{describe(first)}
+	words := []string{n.words.describe(first)}
 	var rest []string
 	for i := range n.entries {
 		if e := n.entries[i]; e.ContractID == id && e.SynchronizerID != first.SynchronizerID {
-			rest = append(rest, describe(e))
+			rest = append(rest, n.words.describe(e))
 		}
 	}
 	sort.Strings(rest)

@@ -29,7 +29,8 @@ type Harness struct {
 	Covering func(ctx context.Context, scope index.Scope, digest wormhole.Digest) ([]string, error)
 	// Break, if not nil, makes the next commit fail with the fault (not LeaseLost).
 	Break func(Fault)
-	// Histories is the number of random histories; 0 is 500, or 10,000 where the environment has DISCLOSURED_SOAK=1.
+	// Histories is the number of random histories; 0 is 500, or 10,000 where the environment has DISCLOSURED_SOAK=1, and a tenth
+	// of that under the race detector.
 	Histories int
 }
 
@@ -41,6 +42,9 @@ func Exercise(t *testing.T, h Harness) {
 			histories = 500
 			if os.Getenv("DISCLOSURED_SOAK") == "1" {
 				histories = 10_000
+			}
+			if raced {
+				histories /= 10
 			}
 		}
 		for n := range histories {
@@ -78,6 +82,7 @@ type run struct {
 	w     *World
 	x     *index.Index
 	naive *Naive
+	words words
 	story []string // what happened, for the error
 }
 
@@ -87,7 +92,7 @@ func (r *run) history(ctx context.Context, batches int) error {
 	if err != nil {
 		return fmt.Errorf("opening: %w", err)
 	}
-	r.x, r.naive = x, NewNaive(r.w.Policy())
+	r.x, r.naive, r.words = x, NewNaive(r.w.Policy()), words{}
 	if err := r.reseed(ctx, ledger.SeedFirst); err != nil {
 		return r.told(err)
 	}
@@ -349,7 +354,7 @@ func (r *run) compareScopes(ctx context.Context) error {
 	for _, scope := range slices.Concat(scopes, []index.Scope{{PackageName: PackageName, Operator: "nobody"}}) {
 		for _, d := range digests {
 			want := r.naive.Covering(scope, d)
-			if got := answer(v.Covering(scope, d)); got != want {
+			if got := r.words.answer(v.Covering(scope, d)); got != want {
 				return fmt.Errorf("covering %s in %s: %s, want %s", d, scope, got, want)
 			}
 			if err := r.compareStored(ctx, scope, d); err != nil {
@@ -432,7 +437,7 @@ func (r *run) compareContracts(ctx context.Context) error {
 	}
 	got, want = nil, nil
 	for _, id := range ids {
-		got, want = append(got, describeAll(v.Contract(id))), append(want, r.naive.Contract(id))
+		got, want = append(got, r.describeAll(v.Contract(id))), append(want, r.naive.Contract(id))
 	}
 	if err := differ("the contracts", got, want); err != nil {
 		return err
@@ -450,13 +455,13 @@ func (r *run) compareContracts(ctx context.Context) error {
 		}
 		want := "no end"
 		if e := counting(r.naive.entries, id); e != nil {
-			want = describe(e)
+			want = r.words.describe(e)
 		} else if end, known := r.naive.EndOf(id, r.naive.pos.Offset); known {
 			want = describeEnd(end, true)
 		}
 		got := "no end"
 		if fate.Entry != nil {
-			got = describe(fate.Entry)
+			got = r.words.describe(fate.Entry)
 		} else if fate.Ended != nil {
 			got = describeEnd(*fate.Ended, true)
 		}
@@ -467,10 +472,10 @@ func (r *run) compareContracts(ctx context.Context) error {
 	return r.compareStats()
 }
 
-func describeAll(entries []*index.Entry) string {
+func (r *run) describeAll(entries []*index.Entry) string {
 	var words []string
 	for _, e := range entries {
-		words = append(words, describe(e))
+		words = append(words, r.words.describe(e))
 	}
 	if len(words) > 1 {
 		sort.Strings(words[1:])
@@ -500,7 +505,7 @@ func (r *run) compareStats() error {
 func (r *run) compareNamed(context.Context) error {
 	v := r.x.View()
 	for _, s := range []index.CoreStateSelector{{}, {Operator: Operator}, {Operator: OtherOperator, PackageName: PackageName}, {PackageName: OtherPackage}, {ContractID: r.someCore()}} {
-		if got, want := answer(v.CoreState(s)), r.naive.CoreState(s); got != want {
+		if got, want := r.words.answer(v.CoreState(s)), r.naive.CoreState(s); got != want {
 			return fmt.Errorf("CoreState %+v: %s, want %s", s, got, want)
 		}
 	}
@@ -512,14 +517,14 @@ func (r *run) compareNamed(context.Context) error {
 			registry, ok := p.(*wormhole.ReplayRootRegistry)
 			return ok && fits(name, registry.Operator)
 		})
-		if got := answer(v.ReplayRootRegistry(s)); got != want {
+		if got := r.words.answer(v.ReplayRootRegistry(s)); got != want {
 			return fmt.Errorf("ReplayRootRegistry %+v: %s, want %s", s, got, want)
 		}
 		want = r.naive.Named(func(name string, p wormhole.Payload) bool {
 			registry, ok := p.(*wormhole.EmitterRegistry)
 			return ok && fits(name, registry.Operator)
 		})
-		if got := answer(v.EmitterRegistry(s)); got != want {
+		if got := r.words.answer(v.EmitterRegistry(s)); got != want {
 			return fmt.Errorf("EmitterRegistry %+v: %s, want %s", s, got, want)
 		}
 		for _, owner := range consumers {
@@ -528,7 +533,7 @@ func (r *run) compareNamed(context.Context) error {
 					emitter, ok := p.(*wormhole.Emitter)
 					return ok && fits(name, emitter.Operator) && emitter.Owner == owner && emitter.EmitterID == id
 				})
-				if got := answer(v.Emitter(index.EmitterSelector{PackageName: s.PackageName, Operator: s.Operator, Owner: owner, EmitterID: id})); got != want {
+				if got := r.words.answer(v.Emitter(index.EmitterSelector{PackageName: s.PackageName, Operator: s.Operator, Owner: owner, EmitterID: id})); got != want {
 					return fmt.Errorf("emitter %+v of %s, %d: %s, want %s", s, owner, id, got, want)
 				}
 			}

@@ -27,10 +27,12 @@ type Naive struct {
 	ended    []index.Ended
 	updates  []index.UpdateRef
 	since    int64
+
+	words words
 }
 
 // NewNaive is a naive index that was never seeded.
-func NewNaive(policy index.Policy) *Naive { return &Naive{policy: policy} }
+func NewNaive(policy index.Policy) *Naive { return &Naive{policy: policy, words: words{}} }
 
 // Classify is the class of a contract.
 func (n *Naive) Classify(c *ledger.Contract) index.Class {
@@ -472,7 +474,7 @@ func description(e *index.Entry) string {
 func (n *Naive) Seed(start ledger.SeedStart, contracts []ledger.Contract, flying []ledger.InFlight) {
 	old := *n
 	same := old.seeded && start.Reason.SameHistory()
-	*n = Naive{policy: old.policy, seeded: true, since: start.Offset,
+	*n = Naive{policy: old.policy, words: old.words, seeded: true, since: start.Offset,
 		pos: ledger.Position{ParticipantID: start.ParticipantID, Offset: start.Offset, Filter: start.Filter}}
 	if same {
 		n.scopes, n.missing = old.scopes, old.missing

@@ -11,7 +11,19 @@ import (
 	"github.com/disclosured/disclosured/internal/wormhole"
 )
 
+// words remembers what entries are in words: entries are immutable, and each is compared many times.
+type words map[*index.Entry]string
+
 // describe is everything about an entry that an index must keep.
+func (w words) describe(e *index.Entry) string {
+	text, ok := w[e]
+	if !ok {
+		text = describe(e)
+		w[e] = text
+	}
+	return text
+}
+
 func describe(e *index.Entry) string {
 	flight := ""
 	if e.InFlight {
@@ -30,9 +42,9 @@ func describePayload(p wormhole.Payload) string {
 }
 
 // answer puts a lookup's result in the words that Naive uses.
-func answer(e *index.Entry, err error) string {
+func (w words) answer(e *index.Entry, err error) string {
 	if err == nil {
-		return describe(e)
+		return w.describe(e)
 	}
 	var (
 		unknown *index.UnknownScopeError
