@@ -104,14 +104,15 @@ type step struct {
 	before map[string]slot
 	// ended is how a contract came to its end in this update, for those that had one.
 	ended map[string]How
-	// created are the contracts that the update created, in its order.
-	created []string
+	// created are the contracts that the update created: in its order, and as a set. An import can bring many thousand in one update.
+	created   []string
+	isCreated map[string]bool
 }
 
 // apply applies one update. Its events take effect together: what it did to the tries is judged by what was there before all of
 // them and after all of them.
 func (c *change) apply(u *ledger.Update) {
-	st := &step{Update: u, before: map[string]slot{}, ended: map[string]How{}}
+	st := &step{Update: u, before: map[string]slot{}, ended: map[string]How{}, isCreated: map[string]bool{}}
 	for _, ev := range u.Events {
 		if _, seen := st.before[ev.ContractID]; !seen {
 			st.before[ev.ContractID] = c.slot(ev.ContractID)
@@ -187,7 +188,9 @@ func (c *change) event(st *step, ev *ledger.Event, archived map[Scope][]*Entry) 
 			stats.Stale++
 		case ev.Kind == ledger.Created:
 			e.ParentID = parent(e, archived)
-			st.created = append(st.created, ev.ContractID)
+			if !st.isCreated[ev.ContractID] {
+				st.created, st.isCreated[ev.ContractID] = append(st.created, ev.ContractID), true
+			}
 		case ev.Source == ev.Target:
 			stats.Imports++
 		case !arrived:
@@ -293,7 +296,7 @@ func (c *change) judge(st *step, before map[Scope]*scopeTrie) {
 		}
 		if n := in(is); n != nil {
 			n.entered = append(n.entered, is)
-			if was == nil && slices.Contains(st.created, id) {
+			if was == nil && st.isCreated[id] {
 				n.created = append(n.created, is)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // Findings are all findings of the view, in the order of FindingKinds, then scope (those without one first), prefix, contract
-// ids. The cost grows with what there is to find, not with the index.
+// ids. The cost grows with what there is to find and with the number of scopes, not with the number of nodes.
 func (v *View) Findings() []Finding {
 	var found []Finding
 	v.scopes.Root().Walk(func(_ []byte, s *scopeTrie) bool {
