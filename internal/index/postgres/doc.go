@@ -11,7 +11,10 @@
 //   - the history in each row of history: where a reseed is on another ledger history, its last transaction begins a new one.
 //
 // So neither a reseed nor the end of a history moves or deletes rows while anyone reads them: rows that no longer count are
-// deleted in batches afterwards.
+// deleted in the background, some pages at a time.
+//
+// Every row carries the number of the commit that wrote it, and each commit notifies (Channel): what a process that only reads needs to
+// follow. It is in the schema; nothing follows yet.
 //
 // # Writing
 //
@@ -29,6 +32,12 @@
 // A transaction is tried again only where it is certain that nothing was committed: it was not sent its COMMIT, or the
 // server answered COMMIT with a serialization failure. Where COMMIT was sent and no answer came, the outcome is unknown: the
 // error says so, and the caller asks Position.
+//
+// # Plans
+//
+// Right after a seed the planner's statistics know nothing of the new generation, and may not for long. Every query that runs once per
+// lookup or commit is written so that it has one good plan whatever the statistics say: equality on all columns of an
+// index, lists of keys looked up one by one (OFFSET 0).
 //
 // # Failure handling
 //

@@ -7,10 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
-
-// sweepBatch is how many rows one transaction of the sweeper deletes.
-const sweepBatch = 5000
 
 // wakeSweeper tells the sweeper that there may be something to delete.
 func (s *Store) wakeSweeper() {
@@ -43,6 +41,9 @@ func (s *Store) sweepLoop() {
 	}
 }
 
+// sweepPages is how many pages of a table one transaction of the sweeper looks at.
+const sweepPages = 500
+
 // Sweep deletes the rows of generations and histories that no longer count, in small transactions, and returns when none is left. The
 // store does it by itself in the background; it takes a lease.
 func (s *Store) Sweep(ctx context.Context) error {
@@ -50,54 +51,88 @@ func (s *Store) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A seed of a former writer will not be gone on with.
-	err = s.write(ctx, "dropping unfinished seeds", func(ctx context.Context, tx pgx.Tx) error {
-		if err := fence(ctx, tx, epoch); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, `UPDATE disclosured.generation SET state = 'retired' WHERE state = 'building' AND epoch <> $1`, epoch)
-		return err
-	})
+	retired, err := s.retired(ctx, epoch)
 	if err != nil {
 		return err
 	}
-	const retired = `generation IN (SELECT generation FROM disclosured.generation WHERE state = 'retired')`
-	for _, name := range []string{"contract", "ghost", "removal", "known_scope", "missing_digest"} {
-		if err := s.deleteBatches(ctx, epoch, name, retired); err != nil {
-			return err
-		}
-	}
-	// A history is that of the cursor or of none.
-	const over = `history < (SELECT history FROM disclosured.cursor)`
-	for _, name := range []string{"consume", "ended", "applied_update"} {
-		if err := s.deleteBatches(ctx, epoch, name, over); err != nil {
-			return err
-		}
-	}
-	return s.deleteBatches(ctx, epoch, "generation", `state = 'retired' AND NOT EXISTS (SELECT FROM disclosured.contract c WHERE c.generation = t.generation)`)
-}
-
-// deleteBatches deletes the rows of a table, called t, that meet the condition, some at a time. The condition is asked twice: a row that a
-// commit changes between being found and being deleted is deleted only if it still meets it.
-func (s *Store) deleteBatches(ctx context.Context, epoch int64, name, condition string) error {
-	for {
-		var n int64
-		err := s.write(ctx, "deleting old rows of "+name, func(ctx context.Context, tx pgx.Tx) error {
-			if err := fence(ctx, tx, epoch); err != nil {
+	if len(retired) > 0 {
+		for _, name := range []string{"contract", "ghost", "removal", "known_scope", "missing_digest"} {
+			if err := s.sweepTable(ctx, epoch, name, `generation = ANY ($1::bigint[])`, retired); err != nil {
 				return err
 			}
-			tag, err := tx.Exec(ctx, fmt.Sprintf(`DELETE FROM disclosured.%[1]s t WHERE t.ctid = ANY (ARRAY(SELECT t.ctid FROM disclosured.%[1]s t WHERE %[2]s LIMIT %[3]d)) AND %[2]s`, name, condition, sweepBatch))
-			n = tag.RowsAffected()
-			return err
-		})
+		}
+	}
+	for _, name := range []string{"consume", "ended", "applied_update"} {
+		present, over, err := s.historyOver(ctx, name)
 		if err != nil {
 			return err
 		}
-		if n < sweepBatch {
-			return nil
+		if !over {
+			continue
+		}
+		if err := s.sweepTable(ctx, epoch, name, `history < $1::bigint`, present); err != nil {
+			return err
 		}
 	}
+	// Last: as long as its row is there, a generation's rows are looked for.
+	return s.fenced(ctx, epoch, "forgetting swept generations", func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `DELETE FROM disclosured.generation WHERE generation = ANY ($1::bigint[])`, retired)
+		return err
+	})
 }
+
+// retired are the generations that no longer count. A seed of a former writer will not be gone on with: it is one of them.
+func (s *Store) retired(ctx context.Context, epoch int64) (generations []int64, err error) {
+	err = s.fenced(ctx, epoch, "looking for retired generations", func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `UPDATE disclosured.generation SET state = 'retired' WHERE state = 'building' AND epoch <> $1`, epoch); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, `SELECT generation FROM disclosured.generation WHERE state = 'retired' ORDER BY generation`)
+		if err != nil {
+			return err
+		}
+		generations, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	return generations, err
+}
+
+// historyOver tells whether a table has rows of a history before the present one.
+func (s *Store) historyOver(ctx context.Context, name string) (present int64, over bool, err error) {
+	ok, err := s.one(ctx, "looking for former histories", func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT history, COALESCE((SELECT min(history) FROM disclosured.`+name+`) < history, false) FROM disclosured.cursor`).Scan(&present, &over)
+	})
+	return present, ok && over, err
+}
+
+// sweepTable deletes the rows of a table that meet the condition, some pages at a time: each page is read once, however much of
+// the table is to go. Such rows are not added or changed any more.
+func (s *Store) sweepTable(ctx context.Context, epoch int64, name, condition string, arg any) error {
+	var pages int64
+	err := s.read(ctx, "sizing the table "+name, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `SELECT pg_relation_size('disclosured.`+name+`') / current_setting('block_size')::bigint`).Scan(&pages)
+	})
+	for from := int64(0); from < pages && err == nil; from += sweepPages {
+		err = s.fenced(ctx, epoch, "deleting old rows of "+name, func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, fmt.Sprintf(`DELETE FROM disclosured.%s WHERE ctid >= '(%d,0)'::tid AND ctid < '(%d,0)'::tid AND %s`, name, from, from+sweepPages, condition), arg)
+			return err
+		})
+	}
+	return err
+}
+
+// fenced is a transaction of the lease's holder.
+func (s *Store) fenced(ctx context.Context, epoch int64, what string, f func(ctx context.Context, tx pgx.Tx) error) error {
+	return s.write(ctx, what, func(ctx context.Context, tx pgx.Tx) error {
+		if err := fence(ctx, tx, epoch); err != nil {
+			return err
+		}
+		return f(ctx, tx)
+	})
+}
+
+// pruneRows is how many rows one transaction of Prune deletes.
+const pruneRows = 5000
 
 // Prune deletes history older than the time, in small transactions: consumes, ends, applied updates, and what followers read. From its
 // first transaction on, history is complete only after the last offset that is deleted, and says so. It takes a lease.
@@ -106,47 +141,66 @@ func (s *Store) Prune(ctx context.Context, olderThan time.Time) error {
 	if err != nil {
 		return err
 	}
-	// Offsets say what is older, record times only where to cut: those of two synchronizers need not ascend together. The cut is before
-	// the first update that is young enough.
-	var history, generation, offset, commitSeq int64
-	found, err := s.pruneTo(ctx, epoch, olderThan, &history, &generation, &offset, &commitSeq)
+	cut, found, err := s.pruneTo(ctx, epoch, olderThan)
 	if err != nil || !found {
 		return err
 	}
-	old := fmt.Sprintf(`history = %d AND ledger_offset <= %d`, history, offset)
-	seen := fmt.Sprintf(`generation = %d AND %%s <= %d`, generation, commitSeq)
-	for _, step := range []struct{ name, condition string }{
-		{"consume", old},
-		{"ended", old},
-		{"removal", fmt.Sprintf(seen, "commit_seq")},
-		{"missing_digest", fmt.Sprintf(seen, "removed_seq")},
-		{"applied_update", old}, // last: the place to prune to is read from it
+	old := fmt.Sprintf(`history = %d AND ledger_offset <= %d`, cut.history, cut.offset)
+	for _, step := range []struct{ name, condition, order string }{
+		{"consume", old, "ledger_offset"},
+		{"ended", old, "ledger_offset"},
+		{"removal", fmt.Sprintf(`generation = %d AND commit_seq <= %d`, cut.generation, cut.commitSeq), "commit_seq"},
+		{"missing_digest", fmt.Sprintf(`generation = %d AND removed_seq <= %d`, cut.generation, cut.commitSeq), "removed_seq"},
+		{"applied_update", old, "ledger_offset"}, // last: the place to prune to is read from it
 	} {
-		if err := s.deleteBatches(ctx, epoch, step.name, step.condition); err != nil {
+		if err := s.pruneTable(ctx, epoch, step.name, step.condition, step.order); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// cut is where history is pruned: up to an offset, and up to the commit that reached it.
+type cut struct{ history, generation, offset, commitSeq int64 }
+
 // pruneTo moves what the cursor promises of history past what is about to be deleted, and tells what that is; found is false where
 // there is nothing.
-func (s *Store) pruneTo(ctx context.Context, epoch int64, olderThan time.Time, history, generation, offset, commitSeq *int64) (found bool, err error) {
-	err = s.write(ctx, "beginning to prune history", func(ctx context.Context, tx pgx.Tx) error {
-		if err := fence(ctx, tx, epoch); err != nil {
-			return err
-		}
+//
+// Offsets say what is older, record times only where to cut, because those of two synchronizers need not ascend together: the cut is
+// before the first update that is young enough.
+func (s *Store) pruneTo(ctx context.Context, epoch int64, olderThan time.Time) (c cut, found bool, err error) {
+	err = s.fenced(ctx, epoch, "beginning to prune history", func(ctx context.Context, tx pgx.Tx) error {
 		err := tx.QueryRow(ctx, `UPDATE disclosured.cursor p SET history_since = GREATEST(p.history_since, old.ledger_offset), changes_since = GREATEST(p.changes_since, old.commit_seq)
 			FROM (SELECT u.ledger_offset, u.commit_seq FROM disclosured.applied_update u, disclosured.cursor now
 				WHERE u.history = now.history AND u.ledger_offset < COALESCE((SELECT y.ledger_offset FROM disclosured.applied_update y
 					WHERE y.history = now.history AND y.record_time >= $1::timestamptz ORDER BY y.ledger_offset LIMIT 1), 9223372036854775807)
 				ORDER BY u.ledger_offset DESC LIMIT 1) old
-			RETURNING p.history, p.generation, old.ledger_offset, old.commit_seq`, olderThan.UTC()).Scan(history, generation, offset, commitSeq)
+			RETURNING p.history, p.generation, old.ledger_offset, old.commit_seq`, olderThan.UTC()).Scan(&c.history, &c.generation, &c.offset, &c.commitSeq)
 		found = err == nil
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
 		return err
 	})
-	return found, err
+	return c, found, err
+}
+
+// pruneTable deletes the rows of a table that meet the condition, the oldest first, some at a time. The condition is asked twice: a row that
+// a commit changes between being found and being deleted is deleted only if it still meets it.
+func (s *Store) pruneTable(ctx context.Context, epoch int64, name, condition, order string) error {
+	for {
+		var n int64
+		err := s.fenced(ctx, epoch, "deleting old rows of "+name, func(ctx context.Context, tx pgx.Tx) error {
+			tag, err := tx.Exec(ctx, fmt.Sprintf(`DELETE FROM disclosured.%[1]s WHERE ctid = ANY (ARRAY(SELECT ctid FROM disclosured.%[1]s WHERE %[2]s ORDER BY %[3]s LIMIT %[4]d)) AND %[2]s`,
+				name, condition, order, pruneRows))
+			n = tag.RowsAffected()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return nil
+		}
+	}
 }
