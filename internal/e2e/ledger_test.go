@@ -64,7 +64,8 @@ func newParticipant(t testing.TB, options ledgersim.Options) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.sim.Stop)
-	conn, err := grpc.NewClient(w.address, grpc.WithTransportCredentials(insecure.NewCredentials()), quickReconnect)
+	conn, err := grpc.NewClient(w.address, grpc.WithTransportCredentials(insecure.NewCredentials()), quickReconnect,
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 	if err != nil {
 		t.Fatal(err)
 	}
