@@ -20,7 +20,7 @@ import (
 // Whatever bytes a request is made of: an answer, or an error with a reason that is not INTERNAL and that fits; no panic.
 func FuzzPrepareRedeemRequest(f *testing.F) {
 	for _, req := range []*disclosurev1.PrepareRedeemRequest{
-		prepareDigest(digest("ab").String()), prepareDigest("0x" + digest("AB").String()), prepareVAA(vaa(1).EncodedHex()), prepareVAA("AQAA"), {},
+		prepareDigest(digest("ab").String()), prepareDigest("0x" + digest("AB").String()), prepareVAA(vaa(1).EncodedHex()), prepareVAA("AQAA"), prepareVAA("02"), {},
 		{Scope: selector(), Subject: &disclosurev1.PrepareRedeemRequest_VaaBytes{VaaBytes: vaa(2).Encode()}, CoreStateContractId: cid("core"),
 			Read: &disclosurev1.ReadOptions{MinOffset: 3, ParticipantId: participant, KnownContractIds: []string{cid("root")}, NotContractIds: []string{cid("root")}, AllowStale: true}},
 		{Scope: &disclosurev1.ScopeSelector{Consumer: consumer, NamespaceChoice: &disclosurev1.ScopeSelector_Namespace{Namespace: "é"}}, Subject: prepareDigest(strings.Repeat("f", 64)).Subject},
@@ -61,6 +61,7 @@ func FuzzPrepareRedeemRequest(f *testing.F) {
 			if answer.GetVerdict() == disclosurev1.RedeemVerdict_REDEEM_VERDICT_UNSPECIFIED || answer.GetAnswer().GetPosition().GetOffset() != 100 {
 				t.Errorf("answer without verdict or position: %v", answer)
 			}
+			checkVerdict(t, answer)
 			return
 		}
 		if reason, _, _ := reasonOf(err); reason == "" || status.Code(err) == codes.Internal || status.Code(err) == codes.Unknown {

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/disclosured/disclosured/internal/api"
 	"github.com/disclosured/disclosured/internal/damlvalue"
@@ -395,3 +398,8 @@ func soak(reduced, full int) int {
 	}
 	return reduced
 }
+
+func timestampOf(t time.Time) *timestamppb.Timestamp { return timestamppb.New(t) }
+
+// sortedKeys are a map's keys in order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
