@@ -86,7 +86,7 @@ func TestConformance(t *testing.T) {
 // tell drives one recording.
 func tell(t *testing.T, r *replay.Recording) []result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	s := &story{t: t, recording: r, clock: newClock(r.Calls[0].StartedAt.Add(-time.Minute - phase(r))), known: contentsOf(r), tails: map[int]*tailCall{}, ctx: ctx}
 	options := ledgersim.Options{Seed: 7, Packages: []ledgersim.Package{}, Synchronizers: len(r.Synchronizers())}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -14,6 +15,8 @@ import (
 	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
 	"github.com/disclosured/disclosured/internal/wormhole"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start runs a participant for the test and connects to it.
 func start(t *testing.T, options ledgersim.Options) (*ledgersim.Sim, *grpc.ClientConn) {
