@@ -41,6 +41,10 @@ const (
 	defaultConnectTimeout = 5 * time.Second
 	defaultTimeout        = 30 * time.Second
 
+	// idleTimeout is how long the server lets a writing transaction be between two statements. A writer is there at once with the
+	// next one; one that isn't was suspended, and would hold its lease's row, and so its successor, for that long.
+	idleTimeout = 5 * time.Second
+
 	// pingTimeout is how long an idle connection has to prove that it lives. It is short because each dead connection of a
 	// pool costs its time once after an outage.
 	pingTimeout = time.Second

@@ -64,8 +64,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("database: %w", err)
 	}
 	s := &Store{pool: pool, dialer: dialer, log: cfg.Logger, timeout: cfg.Timeout, clock: "clock_timestamp()", sweepNow: make(chan struct{}, 1)}
-	ms := cfg.Timeout.Milliseconds()
-	s.beginWrite = fmt.Sprintf("begin isolation level read committed read write; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d", ms, ms)
+	s.beginWrite = fmt.Sprintf("begin isolation level read committed read write; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d",
+		cfg.Timeout.Milliseconds(), min(cfg.Timeout, idleTimeout).Milliseconds())
 
 	err = s.read(ctx, "checking the schema", func(ctx context.Context, conn *pgxpool.Conn) error { return checkVersion(ctx, conn) })
 	if errors.Is(err, ErrNotMigrated) && cfg.Migrate {
