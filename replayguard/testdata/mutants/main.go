@@ -82,7 +82,7 @@ var inMemory = []mutant{
 		{file: memory, old: "\t\"math\"\n", new: "\t\"math\"\n\t\"runtime\"\n"},
 		{file: memory, old: "\tholder, err := m.admit(r, quota, now)\n", new: "\tm.mu.Unlock()\n\truntime.Gosched()\n\tm.mu.Lock()\n\tholder, err := m.admit(r, quota, now)\n"},
 	}},
-	{"another client's key opens a reservation", []edit{{file: memory, old: " && r.Client == e.holder.name", new: ""}}},
+	{"another client's key opens a reservation", []edit{{file: memory, old: " && r.Client == s.holder.name", new: ""}}},
 	{"quota of live reservations off by one", []edit{{file: memory, old: "holder.live >= quota.MaxLive", new: "holder.live > quota.MaxLive"}}},
 	{"a refusal costs", []edit{{file: memory, old: "\tif quota.MaxLive != NoLimit &&", new: "\tholder.bucket = after\n\tif quota.MaxLive != NoLimit &&"}}},
 	{"lapses cost nothing", []edit{{file: memory, old: "\t\t\te.holder.lapses++\n", new: ""}}},
