@@ -148,6 +148,9 @@ func (f *Follower) renew(end *ending) {
 	}
 }
 
+// sinkRetry bounds the wait, jittered, before the sink is tried again.
+const sinkRetry = 5 * time.Second
+
 // delay is the wait before the next connection.
 func (f *Follower) delay(end *ending, pause *backoff.ExponentialBackOff) time.Duration {
 	switch end.action {
@@ -156,8 +159,12 @@ func (f *Follower) delay(end *ending, pause *backoff.ExponentialBackOff) time.Du
 	case halt:
 		return jitter(f.cfg.HaltRetry)
 	default:
+		next := pause.NextBackOff()
+		if end.reason == "sink" {
+			return min(next, jitter(sinkRetry)) // a database that is back is to be used soon
+		}
 		// What the participant asks for is a minimum, within our own bound; 0 leaves our own jitter.
-		return max(pause.NextBackOff(), min(end.retryAfter, f.cfg.BackoffMax))
+		return max(next, min(end.retryAfter, f.cfg.BackoffMax))
 	}
 }
 
