@@ -239,6 +239,9 @@ func (h *memoryHistory) HistorySince(context.Context) (int64, error) {
 	return h.since, nil
 }
 
+// livesScanned is how many of a scope's latest ends NodeLives looks at.
+const livesScanned = 50_000
+
 // NodeLives implements History.
 func (h *memoryHistory) NodeLives(_ context.Context, scope Scope, prefix wormhole.Prefix, atOrBefore int64, limit int) ([]NodeLife, error) {
 	h.mu.RLock()
@@ -248,7 +251,12 @@ func (h *memoryHistory) NodeLives(_ context.Context, scope Scope, prefix wormhol
 		return nil, nil
 	}
 	var latest []*endRecord
-	for _, r := range slices.Backward(s.ended) {
+	for i, r := range slices.Backward(s.ended) {
+		// A prefix with few lives in a busy scope: what lies further back says nothing about how its nodes live lately, and writers wait
+		// for this lock.
+		if len(s.ended)-i > livesScanned {
+			break
+		}
 		if len(latest) >= limit && latest[len(latest)-1].Offset != r.Offset {
 			break
 		}
