@@ -133,6 +133,7 @@ func BenchmarkReserveParallel(b *testing.B) {
 	r := newMemoryReserver(1_000_000_000, &now)
 	n, _ := fill(r, 10_000, &now)
 	b.ReportAllocs()
+	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
 			r.reserve(benchID(i*7919%n), now+benchLifetime)

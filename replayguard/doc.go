@@ -53,7 +53,7 @@
 // are about as many as the greatest time to live has seconds, and not as many as there are entries. Each call first forgets
 // the lists whose second has passed. An entry is added once and forgotten once, in constant time, so a reservation costs
 // amortized constant time plus the heap's logarithm once per second. No goroutine is needed, and nothing is scanned. After a
-// pause one call pays for all that expired in it, about 0.3 µs each; where that is too much at once, call [Memory.Prune]
+// pause one call pays for all that expired in it, less than 1 µs each; where that is too much at once, call [Memory.Prune]
 // from time to time.
 //
 // Invariants: after each call, the map and the lists hold the same entries; each has an expiry not before the horizon; there
