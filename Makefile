@@ -60,6 +60,14 @@ fuzz: ## every fuzz target for FUZZTIME (10m) each
 		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $(TESTFLAGS) $$dir < /dev/null; \
 	done
 
+.PHONY: difftest
+difftest: ## the replay guard against the real submission server that it takes its contract from (a module of its own)
+	cd replayguard/difftest && $(GO) test -count=1 ./...
+
+.PHONY: mutants
+mutants: ## faults put into the replay guard one by one: the tests must notice each (minutes)
+	$(GO) run ./replayguard/testdata/mutants
+
 ##@ Parts of check
 
 .PHONY: format
