@@ -33,16 +33,18 @@ func (s *Store) Commit(ctx context.Context, d index.Delta) error {
 	}
 	want := scopesOf(d)
 	var learned scopeIDs
-	err = s.write(ctx, fmt.Sprintf("committing offsets %d to %d", d.From.Offset, d.To.Offset), func(ctx context.Context, tx pgx.Tx) error {
-		w, err := s.moveCursor(ctx, tx, epoch, generation, d)
-		if err != nil {
-			return err
-		}
-		var ids scopeIDs
-		if ids, learned, err = s.scopes.resolve(ctx, tx, want); err != nil {
-			return err
-		}
-		return writeDelta(ctx, tx, w, d, ids)
+	err = s.watched(ctx, func(ctx context.Context) error {
+		return s.write(ctx, fmt.Sprintf("committing offsets %d to %d", d.From.Offset, d.To.Offset), func(ctx context.Context, tx pgx.Tx) error {
+			w, err := s.moveCursor(ctx, tx, epoch, generation, d)
+			if err != nil {
+				return err
+			}
+			var ids scopeIDs
+			if ids, learned, err = s.scopes.resolve(ctx, tx, want); err != nil {
+				return err
+			}
+			return writeDelta(ctx, tx, w, d, ids)
+		})
 	})
 	if err == nil {
 		s.scopes.learn(learned)

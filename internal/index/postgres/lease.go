@@ -161,9 +161,13 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // renewLoop renews until the lease is lost or released. A renewal that fails is tried again at the next beat: a lease that
 // expired is still ours as long as nobody took it, and every commit asks the database whether somebody did.
+//
+// Renewals are also how a database that has fallen silent shows itself, for they are short and regular, where a commit may rightly
+// take its time: what is being written when one was not answered is given up (see watched), and the next try has a new connection.
 func (l *Lease) renewLoop(ctx context.Context) {
 	defer close(l.done)
 	defer l.stop()
+	answered := time.Now()
 	for {
 		select {
 		case <-l.opts.after(l.opts.TTL / renewals):
@@ -174,7 +178,9 @@ func (l *Lease) renewLoop(ctx context.Context) {
 		}
 		err := l.renew(ctx)
 		switch {
-		case err == nil || ctx.Err() != nil:
+		case err == nil:
+			answered = time.Now()
+		case ctx.Err() != nil:
 		case errors.Is(err, ledger.ErrLostLease):
 			l.store.epoch.CompareAndSwap(l.epoch, 0)
 			l.mu.Lock()
@@ -184,6 +190,9 @@ func (l *Lease) renewLoop(ctx context.Context) {
 			return
 		default:
 			l.store.log.Warn("renewing the writer's lease failed; trying again", "holder", l.opts.Holder, "epoch", l.epoch, "err", err)
+			if time.Since(answered) >= l.opts.TTL*2/renewals {
+				l.store.giveUp()
+			}
 		}
 		if l.opts.beaten != nil {
 			l.opts.beaten <- struct{}{}
@@ -211,4 +220,39 @@ func (s *Store) held() (int64, error) {
 		return epoch, nil
 	}
 	return 0, fmt.Errorf("database: this process holds no writer's lease: %w", ledger.ErrLostLease)
+}
+
+// errSilent is why a write was given up that was in progress while a renewal of the lease was not answered.
+var errSilent = errors.New("the database does not answer")
+
+// silence is a context that ends when the database is found silent.
+type silence struct {
+	context.Context //nolint:containedctx // it is the signal itself
+	cancel          context.CancelCauseFunc
+}
+
+func newSilence() *silence {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return &silence{ctx, cancel}
+}
+
+// giveUp ends the writes in progress. Those that begin later are not concerned.
+func (s *Store) giveUp() {
+	// With one connection alone a renewal may have waited for the very write.
+	if s.pool.Config().MaxConns > 1 {
+		s.silent.Swap(newSilence()).cancel(errSilent)
+	}
+}
+
+// watched runs a write that is given up when the database falls silent.
+func (s *Store) watched(ctx context.Context, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := s.silent.Load()
+	defer context.AfterFunc(silent, func() { cancel(context.Cause(silent)) })()
+	err := f(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		return fmt.Errorf("%w: %w", errSilent, err)
+	}
+	return err
 }

@@ -75,19 +75,21 @@ func (g *seed) write(ctx context.Context, what string, f func(ctx context.Contex
 	if g.ended {
 		return fmt.Errorf("database: %s: %w", what, errSeedEnded)
 	}
-	return g.store.write(ctx, what, func(ctx context.Context, tx pgx.Tx) error {
-		if err := fence(ctx, tx, g.epoch); err != nil {
-			return err
-		}
-		var one int
-		err := tx.QueryRow(ctx, `SELECT 1 FROM disclosured.generation WHERE generation = $1 AND state = 'building' FOR SHARE`, g.generation).Scan(&one)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return errSeedEnded
-		}
-		if err != nil {
-			return err
-		}
-		return f(ctx, tx)
+	return g.store.watched(ctx, func(ctx context.Context) error {
+		return g.store.write(ctx, what, func(ctx context.Context, tx pgx.Tx) error {
+			if err := fence(ctx, tx, g.epoch); err != nil {
+				return err
+			}
+			var one int
+			err := tx.QueryRow(ctx, `SELECT 1 FROM disclosured.generation WHERE generation = $1 AND state = 'building' FOR SHARE`, g.generation).Scan(&one)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return errSeedEnded
+			}
+			if err != nil {
+				return err
+			}
+			return f(ctx, tx)
+		})
 	})
 }
 

@@ -35,6 +35,8 @@ type Store struct {
 
 	// epoch is the held lease's; 0 without one.
 	epoch atomic.Int64
+	// silent ends, and is replaced, when the database is found silent.
+	silent atomic.Pointer[silence]
 	// generation is the one that Commit's deltas are computed from; 0 where it is not known.
 	generation atomic.Int64
 
@@ -75,6 +77,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.closePool()
 		return nil, err
 	}
+	s.silent.Store(newSilence())
 	s.life, s.stop = context.WithCancel(context.Background())
 	if !cfg.noSweeper {
 		s.background.Go(s.sweepLoop)
