@@ -59,6 +59,16 @@ func Decode(blob []byte) (*Contract, error) {
 	return e.contract, nil
 }
 
+// ContractIDOf reads the contract id that a blob is of, and everything else but the argument only as far as to see that it is well
+// formed: a look at a stored blob that costs little. Errors are as Decode's.
+func ContractIDOf(blob []byte) (ContractID, error) {
+	e, err := openEnvelope(blob)
+	if err != nil {
+		return ContractID{}, fmt.Errorf("created event blob: %w", err)
+	}
+	return e.contract.ContractID, nil
+}
+
 // envelope is a blob whose argument was not yet decoded.
 type envelope struct {
 	contract *Contract
