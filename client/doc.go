@@ -1,0 +1,51 @@
+// Package client is what relayers and wallets import: it redeems a VAA through the disclosure service and the caller's own participant,
+// and ends every attempt in a known state. It also verifies, offline, what a service hands out.
+//
+// # A redeem
+//
+// Redeem runs the retry protocol. It owns the reading and the deciding; the caller's function submits, to whatever participant and with
+// whatever keys the caller has.
+//
+//	resolve ──▶ verify ──▶ submit (the caller's function) ──▶ committed
+//	   ▲                       │
+//	   │    refused: stale, locked, in contention     (known: this submission did nothing)
+//	   ├───────────────────────┤
+//	   │                       │ no answer, or one that says nothing   (unknown: it may have committed, or may yet)
+//	   └── not consumed ── settle: read past the moment ──▶ consumed: by us? by another?
+//
+// The ends are in Outcome.State: Committed, Consumed (by another), Invalid, GaveUp (nothing of ours is on the ledger), Unknown (with what
+// to check). How each error of a participant and of the service is taken is a table, Errors and ServiceErrors; docs/retries.md is
+// made from it.
+//
+// # What makes a resubmission safe
+//
+// A redeem consumes its VAA's digest in the same transaction as everything else it does, and the ledger lets a digest be consumed once.
+// So no number of submissions redeems twice. What can go wrong is knowing: a second submission fails with "already consumed", and
+// whoever takes that for somebody else's redeem is mistaken. Hence three rules.
+//
+//  1. The command id follows from the trie and the digest (CommandID). The participant deduplicates by it: while one submission is on
+//     its way another is refused, and after one has committed another is refused with DUPLICATE_COMMAND, which says that it was us. This
+//     holds at one participant, for one user and the same parties, and for its deduplication time (7 days by default).
+//  2. After an unknown outcome nothing is submitted before the digest was read from an index that is proven to be past the moment of that
+//     outcome: one whose proof of completeness began after the outcome was known, by the service's own clock.
+//  3. Not consumed, past the moment, does not mean that the submission is dead: it may still be on its way. It is dead once the node that
+//     it names is archived without the digest consumed, which the client asks for (GetContractFate). Until then it counts as open;
+//     submitting again is safe by 1 and by the ledger, and a redeem that ends with an open submission ends Unknown.
+//
+// Who consumed the digest, after an unknown outcome, is asked of the participant: the open submission is repeated unchanged. As the
+// digest is consumed it can't do anything; DUPLICATE_COMMAND says that the first one had committed, a verdict of inactive contracts
+// that it had not. So the caller's function must always submit to the same participant within one Redeem.
+//
+// # What is believed
+//
+// A service is trusted for being up and fresh, and for nothing else. Of every answer the created event blobs are verified (Verify):
+// genuine contracts of the configured anchors, that cover the digest. That the digest is consumed is believed of a genuine node that
+// holds it: a digest never leaves a trie. That a VAA is invalid is believed if it is so by a genuine CoreState. An endpoint whose
+// answer does not verify is left, and the next one asked. What can't be verified is whether a contract is still active and on which
+// synchronizer: the ledger says so itself.
+//
+// # Nothing is kept
+//
+// Between two tries nothing of a bundle is kept: CoreState and node are read together, at one offset, for each submission. A participant
+// that refuses a bundle may name only one of its stale contracts.
+package client
