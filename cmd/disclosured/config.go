@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/disclosured/disclosured/replayguard"
 )
 
 // Config is everything that can be set, and its comments are the manual: `disclosured serve --help`, docs/configuration.md and
@@ -23,6 +25,7 @@ type Config struct {
 	Anchors     AnchorsConfig     `koanf:"anchors"`
 	Database    DatabaseConfig    `koanf:"database"`
 	API         APIConfig         `koanf:"api"`
+	Guard       GuardConfig       `koanf:"guard"`
 	Ops         OpsConfig         `koanf:"ops"`
 	Log         LogConfig         `koanf:"log"`
 }
@@ -127,6 +130,31 @@ type APIConfig struct {
 	BurstPerCaller int `koanf:"burst_per_caller"`
 }
 
+// GuardConfig is the replay guard: relayers reserve a VAA's digest before they pay for its submission. It is kept in the database where
+// there is one, and is then common to all processes that use it, else in this process.
+type GuardConfig struct {
+	// Serve reservations. Only to connections that name a client, by a certificate (api.client_ca_file), unless allow_anonymous is set.
+	Enabled bool `koanf:"enabled"`
+	// Take all connections without a certificate for one client, with the quota of one.
+	AllowAnonymous bool `koanf:"allow_anonymous"`
+	// Let bare digests be reserved. Nothing shows that a genuine VAA has such a digest, so any client can reserve those of others.
+	AllowDigest bool `koanf:"allow_digest"`
+	// Let a holder give a reservation up before its expiry, on its word that the submission never left.
+	AllowRelease bool `koanf:"allow_release"`
+	// How many digests may be reserved at once. Live ones are never evicted; new ones are refused then.
+	MaxEntries int `koanf:"max_entries"`
+	// How far ahead an expiry may lie. A reservation can be extended to four times that in all.
+	MaxTTL time.Duration `koanf:"max_ttl"`
+	// How many live reservations one client may have; 0 is a quarter of max_entries.
+	MaxLivePerClient int `koanf:"max_live_per_client"`
+	// How many reservations one client may make a minute on average.
+	RatePerClient int `koanf:"rate_per_client"`
+	// How many it may make at once after a pause; 0 is a minute's worth.
+	BurstPerClient int `koanf:"burst_per_client"`
+	// As how many reservations one counts, beside itself, that lapsed without having been settled.
+	LapseCost int `koanf:"lapse_cost"`
+}
+
 // OpsConfig is the operators' side: metrics and health over HTTP.
 type OpsConfig struct {
 	// Where to serve /metrics, /livez, /readyz and /healthz. Empty: nowhere.
@@ -150,8 +178,9 @@ func defaultConfig() Config {
 		Database: DatabaseConfig{MaxConnections: 10, Migrate: true, LeaseTTL: 15 * time.Second, HistoryRetention: 30 * 24 * time.Hour},
 		API: APIConfig{Listen: "127.0.0.1:7420", FreshnessBound: 15 * time.Second, MaxWait: 20 * time.Second,
 			ExpiryMargin: time.Hour, RatePerCaller: 200, BurstPerCaller: 400},
-		Ops: OpsConfig{Listen: "127.0.0.1:7421"},
-		Log: LogConfig{Level: "info", Format: "text"},
+		Guard: GuardConfig{Enabled: true, MaxEntries: replayguard.DefaultMaxEntries, MaxTTL: replayguard.DefaultMaxTTL, RatePerClient: 600, LapseCost: 2},
+		Ops:   OpsConfig{Listen: "127.0.0.1:7421"},
+		Log:   LogConfig{Level: "info", Format: "text"},
 	}
 }
 
@@ -247,6 +276,7 @@ func (c Config) validate() error {
 	if c.API.RatePerCaller > 0 && c.API.BurstPerCaller < 1 {
 		fault("api.burst_per_caller", "must be at least 1, is %d", c.API.BurstPerCaller)
 	}
+	c.Guard.validate(fault)
 	if c.Ops.Listen != "" {
 		if err := checkListen(c.Ops.Listen, true); err != nil {
 			fault("ops.listen", "%v", err)
@@ -259,6 +289,26 @@ func (c Config) validate() error {
 		fault("log.format", "must be text or json, is %q", c.Log.Format)
 	}
 	return errors.Join(faults...)
+}
+
+func (g GuardConfig) validate(fault faultFunc) {
+	for _, n := range []struct {
+		setting            string
+		value, least, most int
+	}{
+		{"max_entries", g.MaxEntries, 1, 10_000_000},
+		{"max_live_per_client", g.MaxLivePerClient, 0, replayguard.NoLimit},
+		{"rate_per_client", g.RatePerClient, 1, replayguard.NoLimit},
+		{"burst_per_client", g.BurstPerClient, 0, replayguard.NoLimit},
+		{"lapse_cost", g.LapseCost, 1, replayguard.NoLimit},
+	} {
+		if n.value < n.least || n.value > n.most {
+			fault("guard."+n.setting, "must be in %d..%d, is %d", n.least, n.most, n.value)
+		}
+	}
+	if g.MaxTTL < time.Second || g.MaxTTL > 24*time.Hour {
+		fault("guard.max_ttl", "must be in 1s..24h, is %s", g.MaxTTL)
+	}
 }
 
 // pinned reads pinned_ids into ids by name.

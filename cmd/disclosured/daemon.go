@@ -23,8 +23,8 @@ import (
 
 // daemon is the service: the rooms, wired. It starts and stops in one order, each step in run:
 //
-//	start: participant (who is it?) → database → writer's lease → index → follower
-//	stop:  the API says not ready and drains → the follower ends → lease released → database closed
+//	start: participant (who is it?) → database → replay guard → writer's lease → index → follower
+//	stop:  the API says not ready and drains → the follower ends → lease released → guard and database closed
 //
 // The API is served from the beginning, so that whoever asks learns why the service is not ready, and to the end: an answer that
 // is still being made may need the database. The participant comes first, because opening the database can migrate it, and a
@@ -55,9 +55,11 @@ func (d *daemon) run(ctx context.Context) error {
 
 	current := newLate()
 	watchLevels(metrics, current)
-	server, err := api.New(d.apiConfig(), api.Deps{
+	deps := api.Deps{
 		Index: current, Status: current.status, Log: d.log, Metrics: metrics.API, MetricsHandler: metrics.Handler(),
-	})
+	}
+	guard := d.startGuard(&deps, metrics)
+	server, err := api.New(d.apiConfig(), deps)
 	if err != nil {
 		listener.Close()
 		closeIfOpen(ops)
@@ -74,7 +76,7 @@ func (d *daemon) run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		defer stopServing()
-		err := d.index(indexing, stopServing, participant, metrics, current)
+		err := d.index(indexing, stopServing, participant, metrics, current, guard)
 		if indexing.Err() != nil && errors.Is(err, context.Canceled) {
 			return nil // our own stop
 		}
@@ -108,7 +110,7 @@ func closeIfOpen(l net.Listener) {
 
 // index keeps the index at the ledger's end until the context ends, which is when nothing is served any more. Where it fails
 // before, it has the serving stopped, and waits for that, before it closes what answers are made from.
-func (d *daemon) index(ctx context.Context, stopServing func(), participant *ledgerstream.Conn, metrics *telemetry.Metrics, current *late) error {
+func (d *daemon) index(ctx context.Context, stopServing func(), participant *ledgerstream.Conn, metrics *telemetry.Metrics, current *late, guard *guardStore) error {
 	peer, err := d.identify(ctx, participant)
 	if err != nil {
 		return err
@@ -123,6 +125,11 @@ func (d *daemon) index(ctx context.Context, stopServing func(), participant *led
 	if err := d.checkPlace(ctx, store, peer); err != nil {
 		return err
 	}
+	closeGuard, err := d.openGuard(ctx, guard)
+	if err != nil {
+		return err
+	}
+	defer closeGuard()
 	if store != nil {
 		lease, err := store.AcquireLease(ctx, postgres.LeaseOptions{Holder: d.holder(), TTL: d.cfg.Database.LeaseTTL, Wait: true})
 		if err != nil {
@@ -197,9 +204,11 @@ const (
 	pruneInterval = 10 * time.Minute
 )
 
+func (d *daemon) hasDatabase() bool { return d.databaseURL != "" || d.cfg.Database.URLFile != "" }
+
 // openStore opens the database, or returns nil where none is configured.
 func (d *daemon) openStore(ctx context.Context) (*postgres.Store, error) {
-	if d.databaseURL == "" && d.cfg.Database.URLFile == "" {
+	if !d.hasDatabase() {
 		d.log.Info("no database: the index lives in memory, is seeded from the ledger now, and history begins now")
 		return nil, nil
 	}
@@ -310,13 +319,14 @@ func (d *daemon) apiConfig() api.Config {
 	config.MaxWait = a.MaxWait
 	config.ExpiryMargin = a.ExpiryMargin
 	config.DefaultWait = min(config.DefaultWait, a.MaxWait)
+	config.Guard = api.GuardConfig{AllowAnonymous: d.cfg.Guard.AllowAnonymous, AllowDigest: d.cfg.Guard.AllowDigest, MaxTTL: d.cfg.Guard.MaxTTL}
 	config.Limits.RatePerSecond, config.Limits.Burst = a.RatePerCaller, a.BurstPerCaller
 	config.Info = api.Info{
 		Version: version, Operators: d.cfg.Anchors.Operators, GuardianGovernance: d.cfg.Anchors.GuardianGovernance,
 		Store: "none", ReadAs: d.cfg.Participant.ReadAs, StartedAt: time.Now(),
 	}
 	config.Info.PinnedPackages, _ = d.cfg.Packages.pinned() // validated
-	if d.databaseURL != "" || d.cfg.Database.URLFile != "" {
+	if d.hasDatabase() {
 		config.Info.Store = "postgres"
 	}
 	return config

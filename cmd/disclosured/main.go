@@ -42,13 +42,22 @@ func run(args []string) int {
 		stop() // from here on a signal has its default effect
 	}()
 	root := newRootCommand()
+	began := false
+	for _, cmd := range root.Commands() {
+		work := cmd.RunE
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			began = true
+			return work(cmd, args)
+		}
+	}
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
 	}
 	fmt.Fprintln(os.Stderr, "disclosured:", err)
-	if config := (configError{}); errors.As(err, &config) {
+	// What fails before a command begins is how it was called.
+	if config := (configError{}); !began || errors.As(err, &config) {
 		return exitConfig
 	}
 	return exitFailure
