@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
+	"github.com/disclosured/disclosured/internal/pgserver"
+	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
 	"github.com/disclosured/disclosured/internal/wormhole"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
@@ -22,6 +24,8 @@ type fault struct {
 	// database keeps the index in Postgres; else it lives in memory.
 	database bool
 	sim      ledgersim.Options
+	// ownServer gives the database a server of its own, to kill.
+	ownServer bool
 	// settings are laid over the usual ones.
 	settings settings
 	// happen makes it happen, and asserts what is seen while it lasts and after it.
@@ -36,7 +40,9 @@ type faultRun struct {
 	j        *judge
 	svc      *service
 	settings settings
-	proxy    *proxy // between the service and the participant
+	proxy    *proxy           // between the service and the participant
+	db       *proxy           // between the service and the database
+	server   *pgserver.Server // the database's own server, if it has one
 	load     *load
 	token    string // the file of the service's token, where the participant asks for one
 	// current is the service that readers ask.
@@ -58,6 +64,7 @@ type faultRow struct {
 // runFault runs one fault.
 func runFault(t *testing.T, f fault) faultRow {
 	r := &faultRun{T: t, row: faultRow{name: f.name, store: "memory"}}
+	var expected []string
 	if f.sim.Auth != nil {
 		r.w = newGuardedWorld(t, f.sim, 3)
 	} else {
@@ -67,7 +74,19 @@ func runFault(t *testing.T, f fault) faultRow {
 	r.settings = r.w.follow().with(settings{"participant.address": r.proxy.address, "api.listen": freeAddress(t), "ops.listen": freeAddress(t)}).with(f.settings)
 	if f.database {
 		r.row.store = "Postgres"
-		r.settings, _ = withDatabase(t, r.settings)
+		expected = append(expected, "STORE_UNAVAILABLE")
+		url := ""
+		if f.ownServer {
+			r.server = pgtest.Server(t, pgserver.Options{})
+			if err := r.server.CreateDatabase(t.Context(), "e2e", pgserver.DatabaseOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			url = r.server.DSN("e2e")
+		} else {
+			url = pgtest.Database(t)
+		}
+		r.db, url = proxied(t, url)
+		r.settings = atDatabase(t, r.settings, url)
 	}
 	if f.sim.Auth != nil {
 		var setting string
@@ -76,6 +95,7 @@ func runFault(t *testing.T, f fault) faultRow {
 		r.settings["participant.token_file"] = setting
 	}
 	r.j = newJudge(t, r.w)
+	r.j.expect(expected...)
 	r.start()
 	r.svc.waitReady()
 	r.load = startLoad(r.w, r.j, 1, 50*time.Millisecond)
@@ -262,6 +282,46 @@ func (r *faultRun) imports(mode ledgersim.ImportMode) string {
 		r.Fatal(err)
 	}
 	return ids[0]
+}
+
+// askHistoryAtOnce asks at once for what only the database knows, more calls than it has connections (D06): each ends within its deadline,
+// with an answer or an error of its own.
+func (r *faultRun) askHistoryAtOnce(calls int) {
+	r.Helper()
+	const deadline = 2 * time.Second
+	var asking sync.WaitGroup
+	for range calls {
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), deadline)
+			defer cancel()
+			begun := time.Now()
+			_, err := r.svc.api.GetContractFate(ctx, &disclosurev1.GetContractFateRequest{
+				ContractId: r.w.Apps[0].Root, Read: &disclosurev1.ReadOptions{AllowStale: true},
+			})
+			if err != nil {
+				if reason, _ := reasonOf(err); reason != "STORE_UNAVAILABLE" && reason != "DEADLINE_EXCEEDED" && reason != "DeadlineExceeded" {
+					r.Errorf("a call for history while the database is gone: %v", err)
+				}
+			}
+			if took := time.Since(begun); took > deadline+3*time.Second {
+				r.Errorf("a call with a deadline of %s took %s", deadline, took)
+			}
+		})
+	}
+	asking.Wait()
+}
+
+// recoversWithin is recovers with a bound of the service's own promise.
+func (r *faultRun) recoversWithin(bound time.Duration, text string) {
+	r.Helper()
+	begun := time.Now()
+	until(r, patience, "the service is ready again", r.svc.ready)
+	if took := time.Since(begun); took > bound {
+		r.Errorf("ready again after %s, the bound is %s", took, bound)
+	} else {
+		r.Logf("ready again after %s", took.Round(10*time.Millisecond))
+	}
+	r.recovers(text)
 }
 
 // recovers waits until the service follows again, and holds the index to the ledger; text says for the table what became of it.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
 	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
+	"github.com/disclosured/disclosured/internal/pgserver"
 )
 
 // TestFaults does to the service what the world does, one thing each, and keeps what was seen in docs/faults.md.
@@ -404,6 +405,71 @@ var faults = []fault{
 				r.Error(err)
 			}
 			r.row.after = append(r.row.after, "gone; its trie has a gap, which is a finding")
+		},
+	},
+	{
+		name:     "the connections to the database are cut",
+		database: true,
+		happen: func(r *faultRun) {
+			for range 5 {
+				r.db.cut()
+				r.advances()
+			}
+			r.row.seen = []string{"live"}
+			r.row.answer = []string{"nothing, or /readyz 503 STALE for a moment"}
+			r.row.told = []string{"the log; `disclosured_stream_reconnects_total{reason=\"sink\"}` where a commit failed"}
+			r.recovers("the place is read again where the outcome of a commit is not known; nothing lost")
+		},
+	},
+	{
+		name:     "a black hole between service and database; its connections are lost (D07)",
+		database: true,
+		settings: settings{"database.max_connections": "4"},
+		happen: func(r *faultRun) {
+			r.db.swallow()
+			r.svc.waitNotReady(patience, "STALE")
+			r.svc.live()
+			r.askHistoryAtOnce(16)
+			r.row.seen = []string{"live or reconnecting"}
+			r.row.answer = []string{"/readyz 503 STALE, calls STALE"}
+			r.staleAnswers()
+			r.shows("disclosured_stream_proof_age_seconds")
+			r.db.heal(true)
+			r.recoversWithin(10*time.Second, "new connections, within 10 s")
+		},
+	},
+	{
+		name:     "a black hole between service and database; packets come late",
+		database: true,
+		happen: func(r *faultRun) {
+			r.db.swallow()
+			r.svc.waitNotReady(patience, "STALE")
+			r.row.seen = []string{"live or reconnecting"}
+			r.row.answer = []string{"/readyz 503 STALE, calls STALE"}
+			r.staleAnswers()
+			r.shows("disclosured_stream_proof_age_seconds")
+			r.db.heal(false)
+			r.recoversWithin(10*time.Second, "within 10 s")
+		},
+	},
+	{
+		name:      "the database's server is killed and started again",
+		database:  true,
+		ownServer: true,
+		happen: func(r *faultRun) {
+			if err := r.server.Kill(); err != nil {
+				r.Fatal(err)
+			}
+			r.svc.waitNotReady(patience, "STALE")
+			r.svc.live()
+			r.row.seen = []string{"reconnecting"}
+			r.row.answer = []string{"/readyz 503 STALE, calls STALE"}
+			r.staleAnswers()
+			r.shows(reconnects("sink"))
+			if err := r.server.Restart(r.Context(), pgserver.Fast); err != nil {
+				r.Fatal(err)
+			}
+			r.recovers("goes on where the database stands; nothing lost")
 		},
 	},
 	{

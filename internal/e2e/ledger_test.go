@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -97,7 +98,25 @@ const freshnessBound = 2 * time.Second
 func withDatabase(t testing.TB, s settings) (settings, string) {
 	t.Helper()
 	url := pgtest.Database(t)
-	return s.with(settings{"database.url_file": fmt.Sprintf("%q", write(t, "database-url", url)), "database.lease_ttl": "3s"}), url
+	return atDatabase(t, s, url), url
+}
+
+// atDatabase adds the database at the URL.
+func atDatabase(t testing.TB, s settings, url string) settings {
+	t.Helper()
+	return s.with(settings{"database.url_file": fmt.Sprintf("%q", write(t, "database-url", url)), "database.lease_ttl": "3s"})
+}
+
+// proxied puts a proxy before the database at the URL, and returns the URL that leads through it.
+func proxied(t testing.TB, database string) (*proxy, string) {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProxy(t, u.Host)
+	u.Host = p.address
+	return p, u.String()
 }
 
 // policy is what counts in the world.
