@@ -39,8 +39,10 @@ func newResolveCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &disclosurev1.PrepareRedeemRequest{
 				Scope: scope.selector(cmd.Flags()),
-				Read: &disclosurev1.ReadOptions{AfterUpdateId: after, NotContractIds: not, AllowStale: stale,
-					Wait: durationpb.New(wait)},
+				Read: &disclosurev1.ReadOptions{AfterUpdateId: after, NotContractIds: not, AllowStale: stale},
+			}
+			if cmd.Flags().Changed("wait") {
+				request.Read.Wait = durationpb.New(wait)
 			}
 			switch {
 			case (len(args) == 1) == (digest != ""):
@@ -90,7 +92,7 @@ func newResolveCommand() *cobra.Command {
 	flags.BoolVar(&asJSON, "json", false, "print the JSON Ledger API's disclosedContracts array, and nothing else")
 	flags.StringVar(&after, "after-update-id", "", "wait until the service has seen this update")
 	flags.StringSliceVar(&not, "not-contract-id", nil, "wait for a successor of this contract, which just failed")
-	flags.DurationVar(&wait, "wait", 0, "how long the service may wait for that")
+	flags.DurationVar(&wait, "wait", 0, "how long the service may wait for either; what the service itself chooses if not given")
 	flags.DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the answer")
 	flags.BoolVar(&stale, "allow-stale", false, "take an answer although the service can't prove it complete just now")
 	if err := cmd.MarkFlagRequired("consumer"); err != nil {
