@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/disclosured/disclosured/internal/devnet"
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
 	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
+	"github.com/disclosured/disclosured/internal/wormhole"
 )
 
 func newSimCommand() *cobra.Command {
@@ -20,6 +23,7 @@ func newSimCommand() *cobra.Command {
 		synchronizers int
 		latency       time.Duration
 		empty         bool
+		traffic       time.Duration
 		thresholds    []int64
 	)
 	cmd := &cobra.Command{
@@ -50,7 +54,15 @@ func newSimCommand() *cobra.Command {
 				fmt.Fprintf(out, "# its settings for `disclosured serve --config`:\nparticipant:\n  address: %q\n  plaintext: true\n  read_as: [%q]\nanchors:\n  operators: [%q]\n  guardian_governance: %q\n",
 					config.Participant.Address, world.Operator, world.Operator, world.GuardianGovernance)
 				for _, app := range world.Apps {
-					fmt.Fprintf(out, "# app: consumer %s, split threshold %d, root %s\n", app.Consumer, app.Threshold, app.Root)
+					vaa, err := world.VAA(app, []byte("hello"))
+					if err != nil {
+						return err
+					}
+					fmt.Fprintf(out, "# an app whose trie splits at %d:\n# CONSUMER=%s\n# CID=%s\n# VAA=%s\n# DIGEST=%s\n",
+						app.Threshold, app.Consumer, app.Root, vaa.EncodedHex(), vaa.Digest())
+				}
+				if traffic > 0 {
+					return makeTraffic(cmd.Context(), address, sim, world, traffic)
 				}
 			}
 			<-cmd.Context().Done()
@@ -61,6 +73,7 @@ func newSimCommand() *cobra.Command {
 	flags.StringVar(&listen, "listen", "127.0.0.1:6865", "where to serve the Ledger API")
 	flags.IntVar(&synchronizers, "synchronizers", 1, "how many synchronizers the participant is connected to")
 	flags.DurationVar(&latency, "commit-latency", 0, "how long a submission takes from locking its inputs to its commit")
+	flags.DurationVar(&traffic, "traffic", 0, "so often each app consumes a new digest; 0 is never")
 	flags.BoolVar(&empty, "empty", false, "begin with an empty ledger")
 	flags.Int64SliceVar(&thresholds, "thresholds", []int64{4, 16, 128}, "an app for each, with a replay trie that splits at it")
 	return cmd
@@ -74,6 +87,41 @@ func makeWorld(ctx context.Context, address string, thresholds []int64) (*devnet
 	}
 	defer conn.Close()
 	return devnet.Make(ctx, submit.New(conn, "devnet"), devnet.Options{Thresholds: thresholds})
+}
+
+// makeTraffic lets each app consume a new digest on its covering node, again and again, until the context ends.
+func makeTraffic(ctx context.Context, address string, sim *ledgersim.Sim, world *devnet.World, every time.Duration) error {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("connecting to the simulated participant: %w", err)
+	}
+	defer conn.Close()
+	client := submit.New(conn, "traffic")
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		for _, app := range world.Apps {
+			var digest wormhole.Digest
+			if _, err := rand.Read(digest[:]); err != nil {
+				return fmt.Errorf("making a digest: %w", err)
+			}
+			nodes := sim.Covering(ledgersim.Scope{Consumer: app.Consumer, Operator: world.Operator}, digest, sim.LedgerEnd())
+			if len(nodes) != 1 {
+				continue // somebody made a gap or a fork: nothing to consume on
+			}
+			// Somebody else may have consumed on the node in this moment; the next tick takes another.
+			if _, err := client.Do(ctx, []string{app.Consumer}, nil, submit.ConsumeDigest(nodes[0].ContractID, digest.String())); ctx.Err() != nil {
+				return nil
+			} else if rejection := (*submit.Rejection)(nil); err != nil && !errors.As(err, &rejection) {
+				return fmt.Errorf("consuming: %w", err)
+			}
+		}
+	}
 }
 
 // followWorld is the configuration of a service that follows the devnet at the address.
