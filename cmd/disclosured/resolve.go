@@ -39,7 +39,7 @@ func newResolveCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &disclosurev1.PrepareRedeemRequest{
 				Scope: scope.selector(cmd.Flags()),
-				Read: &disclosurev1.ReadOptions{AfterUpdateId: after, NotContractIds: not, AllowStale: stale},
+				Read:  &disclosurev1.ReadOptions{AfterUpdateId: after, NotContractIds: not, AllowStale: stale},
 			}
 			if cmd.Flags().Changed("wait") {
 				request.Read.Wait = durationpb.New(wait)
