@@ -102,7 +102,7 @@ type DatabaseConfig struct {
 	Migrate bool `koanf:"migrate"`
 	// How long the writer's lease lasts without renewal; it is renewed at a third of it. A standby takes over after it.
 	LeaseTTL time.Duration `koanf:"lease_ttl"`
-	// How long history (who consumed what, what became of a contract) is kept. 0 is for ever.
+	// How long history (who consumed what, what became of a contract) is kept, at least 1m. 0 is for ever.
 	HistoryRetention time.Duration `koanf:"history_retention"`
 }
 
@@ -247,8 +247,8 @@ func (c Config) validate() error {
 		fault("database.max_connections", "must be in 2..1000, is %d", c.Database.MaxConnections)
 	}
 	atLeast(fault, "database.lease_ttl", c.Database.LeaseTTL, time.Second)
-	if c.Database.HistoryRetention < 0 {
-		fault("database.history_retention", "can't be negative; 0 keeps history for ever")
+	if d := c.Database.HistoryRetention; d != 0 && d < time.Minute {
+		fault("database.history_retention", "must be 0, which keeps history for ever, or at least 1m, is %s", d)
 	}
 	if err := checkListen(c.API.Listen, c.API.InsecureListen); err != nil {
 		fault("api.listen", "%v", err)
@@ -267,8 +267,8 @@ func (c Config) validate() error {
 	if c.API.MaxWait < 0 || c.API.MaxWait > 5*time.Minute {
 		fault("api.max_wait", "must be in 0s..5m, is %s", c.API.MaxWait)
 	}
-	if c.API.ExpiryMargin < 0 {
-		fault("api.expiry_margin", "can't be negative; 0 turns it off")
+	if d := c.API.ExpiryMargin; d != 0 && (d < time.Second || d > 365*24*time.Hour) {
+		fault("api.expiry_margin", "must be 0, which turns it off, or in 1s..8760h, is %s", d)
 	}
 	if !(c.API.RatePerCaller >= 0 && c.API.RatePerCaller <= 1e6) {
 		fault("api.rate_per_caller", "must be in 0..1000000, is %v", c.API.RatePerCaller)

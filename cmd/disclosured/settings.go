@@ -125,7 +125,17 @@ func loadConfig(flags *pflag.FlagSet, environ []string) (Config, error) {
 		return Config{}, fmt.Errorf("reading --config: %w", err)
 	}
 	if path != "" {
-		if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
+		fromFile := koanf.New(".")
+		if err := fromFile.Load(file.Provider(path), yaml.Parser()); err != nil {
+			return Config{}, fmt.Errorf("reading the configuration file %s: %w", path, err)
+		}
+		// Without a value a key would take its setting's default away: that is a line half written, or half commented out.
+		for key, value := range fromFile.All() {
+			if value == nil {
+				return Config{}, fmt.Errorf("the configuration file %s: %s has no value: give it one, or leave the key out", path, key)
+			}
+		}
+		if err := k.Merge(fromFile); err != nil {
 			return Config{}, fmt.Errorf("reading the configuration file %s: %w", path, err)
 		}
 	}
@@ -150,11 +160,10 @@ func loadConfig(flags *pflag.FlagSet, environ []string) (Config, error) {
 	}
 	var config Config
 	err = k.UnmarshalWithConf("", &config, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
-		Result:           &config,
-		TagName:          "koanf",
-		WeaklyTypedInput: true,
-		ErrorUnused:      true,
-		DecodeHook:       mapstructure.ComposeDecodeHookFunc(readDuration, splitList),
+		Result:      &config,
+		TagName:     "koanf",
+		ErrorUnused: true,
+		DecodeHook:  mapstructure.ComposeDecodeHookFunc(readScalar, splitList),
 	}})
 	if err != nil {
 		return Config{}, fmt.Errorf("reading settings (`disclosured config --list` shows them all): %s", faultsOf(err))
@@ -171,23 +180,72 @@ func faultsOf(err error) string {
 	return strings.Join(lines, "; ")
 }
 
-// readDuration reads a duration given as text.
-func readDuration(_, to reflect.Type, value any) (any, error) {
-	text, ok := value.(string)
-	if !ok || to != reflect.TypeFor[time.Duration]() {
-		return value, nil
+// readScalar reads a setting that is no list. Variables and flags give text, the file what its author wrote; what is not clearly
+// of the setting's type is refused, because a guess would go unseen: 720 for a duration would be nanoseconds, 3.7 of something
+// counted 3.
+func readScalar(from, to reflect.Type, value any) (any, error) {
+	text, isText := value.(string)
+	if isText {
+		text = strings.TrimSpace(text)
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return nil, fmt.Errorf("%q is not a duration, as 500ms, 15s or 1h30m", text)
+	number := from.Kind() >= reflect.Int && from.Kind() <= reflect.Float64
+	switch {
+	case to == reflect.TypeFor[time.Duration]():
+		if from == to || value == 0 {
+			return value, nil
+		}
+		if d, err := time.ParseDuration(text); isText && err == nil {
+			return d, nil
+		}
+		return nil, fmt.Errorf("%s is not a duration: give a number with its unit, as 500ms, 15s or 1h30m", quoted(value))
+	case to.Kind() == reflect.Bool:
+		if from == to {
+			return value, nil
+		}
+		if b, err := strconv.ParseBool(text); isText && err == nil {
+			return b, nil
+		}
+		return nil, fmt.Errorf("%s is neither true nor false", quoted(value))
+	case to.Kind() == reflect.Int:
+		if number {
+			text = fmt.Sprint(value)
+		}
+		if n, err := strconv.Atoi(text); (isText || number) && err == nil {
+			return n, nil
+		}
+		return nil, fmt.Errorf("%s is not a whole number", quoted(value))
+	case to.Kind() == reflect.Float64:
+		if number {
+			text = fmt.Sprint(value)
+		}
+		if f, err := strconv.ParseFloat(text, 64); (isText || number) && err == nil {
+			return f, nil
+		}
+		return nil, fmt.Errorf("%s is not a number", quoted(value))
+	case to.Kind() == reflect.String && !isText:
+		return nil, fmt.Errorf("%s is not text: put it in quotes", quoted(value))
 	}
-	return d, nil
+	return value, nil
+}
+
+// quoted is a value for an error: never all of a text that can be a secret in the wrong place.
+func quoted(value any) string {
+	switch reflect.ValueOf(value).Kind() {
+	case reflect.Map, reflect.Slice:
+		return "what is given"
+	}
+	return fmt.Sprintf("%.20q", fmt.Sprint(value))
 }
 
 // splitList reads a list given as one comma-separated string; the empty string is the empty list.
 func splitList(from, to reflect.Type, value any) (any, error) {
 	text, ok := value.(string)
-	if !ok || to.Kind() != reflect.Slice {
+	switch {
+	case to.Kind() != reflect.Slice:
+		return value, nil
+	case !ok && from.Kind() != reflect.Slice:
+		return nil, fmt.Errorf("%s is not a list", quoted(value))
+	case !ok:
 		return value, nil
 	}
 	list := []string{}
