@@ -18,8 +18,9 @@ import (
 //
 // Maps are encoded in the order of their keys, so that replicas at one offset answer byte for byte the same.
 //
-// A request of ours that is no valid message becomes an empty one with a mark, which undecodable finds: it is bad input like any
-// other, refused with a reason, logged and counted. grpc-go itself answers INTERNAL before any interceptor has seen the call.
+// A request of ours that is no valid message, or that shape.go finds too large to be decoded, becomes an empty one with a mark, which
+// undecodable finds: it is bad input like any other, refused with a reason, logged and counted. grpc-go itself answers INTERNAL before any
+// interceptor has seen the call.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
@@ -39,26 +40,44 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 
 // Unmarshal decodes a message.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	err := c.CodecV2.Unmarshal(data, v)
 	message, ok := v.(proto.Message)
-	if err == nil || !ok || !strings.HasPrefix(string(message.ProtoReflect().Descriptor().FullName()), ourMessages) {
-		return err
+	if !ok || !strings.HasPrefix(string(message.ProtoReflect().Descriptor().FullName()), ourMessages) {
+		return c.CodecV2.Unmarshal(data, v)
 	}
-	proto.Reset(message)
-	message.ProtoReflect().SetUnknown(undecodableMark)
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	fault := misshapen(whole.ReadOnlyData(), message.ProtoReflect().Descriptor())
+	if fault == nil && proto.Unmarshal(whole.ReadOnlyData(), message) != nil {
+		fault = &Violation{"request", "must be a protobuf message of this method, with texts in valid UTF-8"}
+	}
+	if fault != nil {
+		proto.Reset(message)
+		message.ProtoReflect().SetUnknown(marked(*fault))
+	}
 	return nil
 }
 
 var ourMessages = string(disclosurev1.File_disclosure_v1_disclosure_proto.Package()) + "."
 
-// undecodableMark is an unknown field, of the greatest number that there is. Who sends it gets what it says.
-var undecodableMark = protowire.AppendString(protowire.AppendTag(nil, protowire.MaxValidNumber, protowire.BytesType), "undecodable")
+// faultMark begins an unknown field, of the greatest number that there is, which has the violation's field and rule. Who sends such a
+// field gets what it says.
+var faultMark = protowire.AppendTag(nil, protowire.MaxValidNumber, protowire.BytesType)
 
-// undecodable refuses a request that was no valid message.
+func marked(fault Violation) []byte {
+	return protowire.AppendString(bytes.Clone(faultMark), fault.Field+"\n"+fault.Rule)
+}
+
+// undecodable refuses a request that was no message to answer.
 func undecodable(req any) error {
 	message, ok := req.(proto.Message)
-	if !ok || !bytes.Equal(message.ProtoReflect().GetUnknown(), undecodableMark) {
+	if !ok {
 		return nil
 	}
-	return invalid(Violation{"request", "must be a protobuf message of this method, with texts in valid UTF-8"})
+	mark, ok := bytes.CutPrefix(message.ProtoReflect().GetUnknown(), faultMark)
+	if !ok {
+		return nil
+	}
+	text, _ := protowire.ConsumeString(mark)
+	field, rule, _ := strings.Cut(text, "\n")
+	return invalid(Violation{field, rule})
 }
