@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"os"
 	"time"
+
+	"github.com/disclosured/disclosured/replayguard"
 )
 
 // Config is how the server serves. Start from DefaultConfig: zero values are not defaults.
@@ -46,9 +48,21 @@ type Config struct {
 	DrainTime time.Duration
 	// Reflection serves gRPC reflection (v1 and v1alpha).
 	Reflection bool
+	Guard      GuardConfig
 
 	// What GetServerInfo tells besides.
 	Info Info
+}
+
+// GuardConfig is what the submission service allows. The limits of what is reserved are its store's.
+type GuardConfig struct {
+	// AllowAnonymous takes all connections without a client certificate for one client. Without it they can't reserve.
+	AllowAnonymous bool
+	// AllowDigest lets bare digests be reserved, which nothing shows to be those of genuine VAAs.
+	AllowDigest bool
+	// MaxTTL is how far ahead an expiry may lie by this server's clock, at least a second. The store's own bound, by the store's clock,
+	// should be greater by what the two clocks may differ.
+	MaxTTL time.Duration
 }
 
 // Limits bound callers. A caller is an address (of IPv6 a /64).
@@ -115,6 +129,7 @@ func DefaultConfig() Config {
 		MaxConnectionAgeGrace: 30 * time.Second,
 		DrainTime:             5 * time.Second,
 		Reflection:            true,
+		Guard:                 GuardConfig{MaxTTL: replayguard.DefaultMaxTTL},
 	}
 }
 
@@ -143,6 +158,9 @@ func (c *Config) Validate() error {
 	positive("max callers", c.Limits.MaxCallers > 0)
 	positive("keepalive minimum time", c.KeepaliveMinTime > 0)
 	positive("drain time", c.DrainTime > 0)
+	if c.Guard.MaxTTL < time.Second {
+		faults = append(faults, fmt.Errorf("api: the guard's greatest time to live is %s; want at least 1s", c.Guard.MaxTTL))
+	}
 	if c.Limits.RatePerSecond < 0 || c.Limits.RatePerSecond > 0 && c.Limits.Burst < 1 {
 		faults = append(faults, errors.New("api: a rate needs a burst of at least 1, and neither may be negative"))
 	}

@@ -97,7 +97,7 @@ func newWorldTB(t testing.TB, options ...option) *world {
 	cfg.Limits.RatePerSecond = 0
 	cfg.Info = api.Info{Version: "1.2.3", Store: "none", GuardianGovernance: governance, StartedAt: epoch, ReadAs: []string{operator}}
 	deps := api.Deps{
-		Index: x, Status: w.getStatus, Now: w.clock, Metrics: w.metrics.API, MetricsHandler: w.metrics.Handler(),
+		Index: x, Status: w.getStatus, Now: w.clock, Metrics: w.metrics.API, MetricsHandler: w.metrics.Handler(), GuardMetrics: w.metrics.Guard,
 		Log: slog.New(slog.NewJSONHandler(w.logs, nil)),
 	}
 	for _, o := range options {

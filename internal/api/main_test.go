@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/disclosured/disclosured/internal/api"
+	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
 )
 
 // unseen are the reasons that no test can see on the wire.
@@ -20,7 +21,7 @@ var unseen = []api.Reason{
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	code := m.Run()
+	code := pgtest.Around(m).Run()
 	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.fuzz").Value.String() == "" {
 		for _, row := range api.Reasons {
 			if !seenReasons.seen[row.Reason] && !slices.Contains(unseen, row.Reason) {

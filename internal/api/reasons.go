@@ -41,6 +41,15 @@ const (
 	StoreUnavailable           Reason = "STORE_UNAVAILABLE"
 	PageTokenExpired           Reason = "PAGE_TOKEN_EXPIRED"
 
+	SubmissionsOff   Reason = "SUBMISSIONS_OFF"
+	VAARequired      Reason = "VAA_REQUIRED"
+	ExpiryInvalid    Reason = "EXPIRY_INVALID"
+	Expired          Reason = "EXPIRED"
+	NotAuthentic     Reason = "NOT_AUTHENTIC"
+	NoReservation    Reason = "NO_RESERVATION"
+	ReleaseOff       Reason = "RELEASE_OFF"
+	GuardUnavailable Reason = "GUARD_UNAVAILABLE"
+
 	RateLimited      Reason = "RATE_LIMITED"
 	TooManyCalls     Reason = "TOO_MANY_CALLS"
 	TooManyStreams   Reason = "TOO_MANY_STREAMS"
@@ -177,6 +186,39 @@ var Reasons = []Row{
 	{PageTokenExpired, codes.FailedPrecondition, 410, RetryAfterRefresh, 0,
 		"The page token's place on the ledger is no longer kept, or it is another replica's.",
 		"Begin with the first page.",
+		nil},
+
+	{SubmissionsOff, codes.Unimplemented, 501, RetryNever, 0,
+		"The submission service is off: the operator has turned it off (why=disabled), or the connection names no client and an anonymous one is not allowed (why=no_client_certificate).",
+		"Submit without a reservation; it is safe. Or connect with a client certificate. The operator: guard.enabled, api.client_ca_file, guard.allow_anonymous.",
+		[]string{"why"}},
+	{VAARequired, codes.PermissionDenied, 403, RetryNever, 0,
+		"A bare digest can't be reserved here: nothing shows that a genuine VAA has it.",
+		"Send the VAA. The operator: guard.allow_digest.",
+		nil},
+	{ExpiryInvalid, codes.InvalidArgument, 400, RetryNever, 0,
+		"expires_at is not after 1970, is farther ahead than allowed, or would shorten the reservation or prolong it beyond the greatest lifetime. Nothing was reserved or changed.",
+		"Choose another expiry. A message whose expiry is too far ahead may be sent again later.",
+		[]string{"max_ttl"}},
+	{Expired, codes.FailedPrecondition, 410, RetryNever, 0,
+		"expires_at is past, at the call's begin or at the reservation. Nothing was reserved or changed.",
+		"Send it with a new expiry, if it is still wanted. Where that persists, compare the clocks.",
+		nil},
+	{NotAuthentic, codes.PermissionDenied, 403, RetryAfterRefresh, 0,
+		"The VAA does not verify by the CoreState served: failed_rule is PrepareRedeem's. Nothing was reserved, so a forged copy never blocks the genuine VAA.",
+		"Don't submit it. Of GUARDIAN_SET_UNKNOWN a later CoreState may think otherwise.",
+		[]string{"failed_rule"}},
+	{NoReservation, codes.NotFound, 404, RetryNever, 0,
+		"The token names no live reservation of this client: it has lapsed, was released, is settled already (of Extend and Release), or never was this client's.",
+		"Nothing, if the outcome is known. To go on submitting, reserve anew.",
+		nil},
+	{ReleaseOff, codes.PermissionDenied, 403, RetryNever, 0,
+		"Reservations can't be released here.",
+		"Leave it to its expiry. The operator: guard.allow_release.",
+		nil},
+	{GuardUnavailable, codes.Unavailable, 503, RetryNow, time.Second,
+		"The guard's store could not be reached or failed. Whether the digest is reserved is not known.",
+		"Try again with the same idempotency key, which tells; or submit without a reservation, which is safe. The operator: see the log.",
 		nil},
 
 	{RateLimited, codes.ResourceExhausted, 429, RetryNow, time.Second,

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
+	"github.com/disclosured/disclosured/replayguard"
 )
 
 // Deps are what the server works with.
@@ -31,6 +32,9 @@ type Deps struct {
 	Metrics Metrics
 	// MetricsHandler serves /metrics; nil serves none.
 	MetricsHandler http.Handler
+	// Guard remembers reservations; nil turns the submission service off. GuardMetrics is told what it decides; nil tells nobody.
+	Guard        replayguard.Store
+	GuardMetrics GuardMetrics
 }
 
 // Server serves the disclosure service over gRPC and the operator's endpoints over HTTP. It is used once: New, then Serve.
@@ -91,6 +95,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	s.grpc = grpc.NewServer(options...)
 	disclosurev1.RegisterDisclosureServiceServer(s.grpc, s.service)
+	disclosurev1.RegisterSubmissionServiceServer(s.grpc, newSubmissions(s.service, deps))
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	if cfg.Reflection {
 		reflection.Register(s.grpc)

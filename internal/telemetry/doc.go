@@ -1,6 +1,6 @@
 // Package telemetry sets up metrics and logs, once, for the whole process.
 //
-// Metrics live in a registry of their own (no library's metrics slip in), one struct per room: Stream, Index, API. A room does not
+// Metrics live in a registry of their own (no library's metrics slip in), one struct per room: Stream, Index, API, Guard. A room does not
 // know Prometheus: it declares the few calls that it makes, and the struct here has them. Two kinds of metrics:
 //
 //   - Events are counted where they happen, by a method.

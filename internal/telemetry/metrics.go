@@ -15,6 +15,7 @@ type Metrics struct {
 	Stream *Stream
 	Index  *Index
 	API    *API
+	Guard  *Guard
 
 	registry *prometheus.Registry
 }
@@ -30,7 +31,7 @@ func New(version string) *Metrics {
 	})
 	build.Set(1)
 	registry.MustRegister(build)
-	return &Metrics{Stream: newStream(registry), Index: newIndex(registry), API: newAPI(registry), registry: registry}
+	return &Metrics{Stream: newStream(registry), Index: newIndex(registry), API: newAPI(registry), Guard: newGuard(registry), registry: registry}
 }
 
 // Handler serves the metrics to Prometheus.
@@ -88,8 +89,10 @@ func plain(s string) bool {
 // sampled is a collector that asks a function for its levels at each scrape. Before Watch it has none.
 type sampled struct {
 	descs []*prometheus.Desc
-	mu    sync.Mutex
-	read  func(emit func(desc *prometheus.Desc, value float64, labels ...string))
+	// counters are those of descs that only grow.
+	counters map[*prometheus.Desc]bool
+	mu       sync.Mutex
+	read     func(emit func(desc *prometheus.Desc, value float64, labels ...string))
 }
 
 func (s *sampled) Describe(ch chan<- *prometheus.Desc) {
@@ -106,13 +109,27 @@ func (s *sampled) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	read(func(desc *prometheus.Desc, value float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+		kind := prometheus.GaugeValue
+		if s.counters[desc] {
+			kind = prometheus.CounterValue
+		}
+		ch <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
 	})
 }
 
 func (s *sampled) desc(name, help string, labels ...string) *prometheus.Desc {
 	desc := prometheus.NewDesc(name, help, labels, nil)
 	s.descs = append(s.descs, desc)
+	return desc
+}
+
+// counter is a level that only grows.
+func (s *sampled) counter(name, help string, labels ...string) *prometheus.Desc {
+	desc := s.desc(name, help, labels...)
+	if s.counters == nil {
+		s.counters = map[*prometheus.Desc]bool{}
+	}
+	s.counters[desc] = true
 	return desc
 }
 

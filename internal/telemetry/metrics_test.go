@@ -53,6 +53,12 @@ func used() *telemetry.Metrics {
 	m.API.CallStarted("PrepareRedeem")
 	m.API.CallDone("PrepareRedeem", "RATE_LIMITED", time.Millisecond)
 	m.API.Panicked()
+	m.Guard.Watch(func() (telemetry.GuardLevels, bool) {
+		return telemetry.GuardLevels{Live: 7, MaxEntries: 10_000, Clients: 2, MaxLive: 2500, Lapsed: 5}, true
+	})
+	m.Guard.Reserved("reserved")
+	m.Guard.TookOver()
+	m.Guard.Settled("committed", 3*time.Second)
 	return m
 }
 
@@ -141,6 +147,10 @@ func TestValues(t *testing.T) {
 		want   float64
 	}{
 		{"disclosured_stream_state", []string{"live"}, 1},
+		{"disclosured_guard_live_reservations", nil, 7},
+		{"disclosured_guard_lapsed_total", nil, 5},
+		{"disclosured_guard_reservations_total", []string{"reserved"}, 1},
+		{"disclosured_guard_settle_age_seconds", []string{"committed"}, 1},
 		{"disclosured_stream_state", []string{"halted"}, 0},
 		{"disclosured_stream_proof_age_seconds", nil, 2},
 		{"disclosured_stream_last_message_age_seconds", nil, math.Inf(1)},
@@ -200,6 +210,8 @@ func TestD10LabelsAreBounded(t *testing.T) {
 		m.Stream.Update(text)
 		m.Stream.State(text)
 		m.Index.Oddity(text, 1)
+		m.Guard.Reserved(text)
+		m.Guard.Settled(text, 0)
 		if i < 500 {
 			classes[telemetry.TemplateClass{Template: text, Class: "a b"}]++
 		}
