@@ -104,7 +104,7 @@
 //	another participant answers                     again; the next session finds out
 //	the ledger ends before the index                snapshot (rewound)
 //	offsets that don't ascend                       again
-//	the sink fails                                  again, within 5 s, from where the sink then says it stands
+//	the sink fails                                  again, within 3 s, from where the sink then says it stands
 //	the sink's lease is lost                        Run returns ledger.ErrLostLease
 //
 // # What is taken in, and what is not

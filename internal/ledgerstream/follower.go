@@ -149,7 +149,7 @@ func (f *Follower) renew(end *ending) {
 }
 
 // sinkRetry bounds the wait, jittered, before the sink is tried again.
-const sinkRetry = 5 * time.Second
+const sinkRetry = 2 * time.Second
 
 // delay is the wait before the next connection.
 func (f *Follower) delay(end *ending, pause *backoff.ExponentialBackOff) time.Duration {
