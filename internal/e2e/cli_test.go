@@ -311,9 +311,9 @@ func TestSmallCommands(t *testing.T) {
 // TestSimAndServe follows what the README says: the settings that the simulated participant prints are those of a service that follows it.
 func TestSimAndServe(t *testing.T) {
 	t.Parallel()
-	sim := start(t, nil, "sim", "--listen", freeAddress(t), "--thresholds", "4,16")
+	sim := start(t, nil, "sim", "--listen", freeAddress(t), "--thresholds", "4,16", "--traffic", "50ms")
 	until(t, patience, "the settings are printed", func() error {
-		if !strings.Contains(sim.out.String(), "threshold 16") {
+		if strings.Count(sim.out.String(), "# DIGEST=") < 2 {
 			return errNotYet
 		}
 		return nil
@@ -322,8 +322,16 @@ func TestSimAndServe(t *testing.T) {
 	api, ops := freeAddress(t), freeAddress(t)
 	svc := &service{address: api, ops: ops, process: start(t, nil, "serve", "--config", file, "--api-listen", api, "--ops-listen", ops)}
 	svc.waitReady()
-	consumer := regexp.MustCompile(`consumer (\S+),`).FindStringSubmatch(sim.out.String())[1]
-	command(t, "resolve", "--server", api, "--consumer", consumer, "--digest", newDigest().String()).wants(t, 0, "NOT_CONSUMED")
+	printed := map[string]string{} // of the last app
+	for _, match := range regexp.MustCompile(`(?m)^# (CONSUMER|CID|VAA|DIGEST)=(\S+)$`).FindAllStringSubmatch(sim.out.String(), -1) {
+		printed[match[1]] = match[2]
+	}
+	resolve := func(args ...string) ran {
+		return command(t, append([]string{"resolve", "--server", api, "--consumer", printed["CONSUMER"]}, args...)...)
+	}
+	resolve(printed["VAA"]).wants(t, 0, "REDEEMABLE", printed["DIGEST"])
+	// There is traffic: the root gets a successor.
+	resolve("--digest", printed["DIGEST"], "--not-contract-id", printed["CID"], "--wait", "10s").wants(t, 0, "NOT_CONSUMED")
 	command(t, "audit", "--server", api, "--against-ledger", "--config", file).wants(t, 0, "audit: clean", "the same")
 	svc.stop()
 	sim.signal(syscall.SIGTERM)

@@ -28,6 +28,8 @@ type fault struct {
 	ownServer bool
 	// settings are laid over the usual ones.
 	settings settings
+	// configure gives settings that depend on the world.
+	configure func(w *world) settings
 	// happen makes it happen, and asserts what is seen while it lasts and after it.
 	happen func(r *faultRun)
 }
@@ -72,6 +74,9 @@ func runFault(t *testing.T, f fault) faultRow {
 	}
 	r.proxy = newProxy(t, r.w.address)
 	r.settings = r.w.follow().with(settings{"participant.address": r.proxy.address, "api.listen": freeAddress(t), "ops.listen": freeAddress(t)}).with(f.settings)
+	if f.configure != nil {
+		r.settings = r.settings.with(f.configure(r.w))
+	}
 	if f.database {
 		r.row.store = "Postgres"
 		expected = append(expected, "STORE_UNAVAILABLE")

@@ -250,7 +250,7 @@ var faults = []fault{
 			if got := r.prepare(false); got != "UNKNOWN_SCOPE" {
 				r.Errorf("the answer is %s", got)
 			}
-			r.row.after = []string{"built anew from the other's ledger, without the former history; only contracts of the configured anchors are served. With participant.id set: refused, not ready"}
+			r.row.after = []string{"built anew from the other's ledger, without the former history; only contracts of the configured anchors are served"}
 		},
 	},
 	{
@@ -263,6 +263,22 @@ var faults = []fault{
 			r.row.seen = []string{"reconnecting", "snapshot", "live"}
 			r.row.answer = []string{"/readyz 503 NOT_READY from the moment that it is known until the new index is in place"}
 			r.recovers("built anew; history begins there")
+		},
+	},
+	{
+		name: "another participant behind the same address, and participant.id names the first",
+		configure: func(w *world) settings {
+			return settings{"participant.id": fmt.Sprintf("%q", w.sim.ParticipantID())}
+		},
+		happen: func(r *faultRun) {
+			other := newWorld(r, ledgersim.Options{Name: "other", Seed: 7}, 3)
+			r.proxy.retarget(other.address)
+			r.is("reconnecting", "NOT_READY", "NOT_READY")
+			r.shows(reconnects("sink"))
+			detail := r.svc.waitState(patience, "reconnecting")
+			checkMentions(r.T, "the detail", detail, "participant.id", r.w.sim.ParticipantID(), other.sim.ParticipantID())
+			r.proxy.retarget(r.w.address)
+			r.recovers("refused, whatever it offers; once the first is back it is followed again")
 		},
 	},
 	{
