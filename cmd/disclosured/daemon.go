@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/disclosured/disclosured/internal/api"
-	"github.com/disclosured/disclosured/internal/contractblob"
 	"github.com/disclosured/disclosured/internal/index"
 	"github.com/disclosured/disclosured/internal/index/postgres"
 	"github.com/disclosured/disclosured/internal/ledger"
@@ -153,19 +152,13 @@ func (d *daemon) index(ctx context.Context, stopServing func(), participant *led
 		kept = store
 	}
 	x, err := index.Open(ctx, policy, kept, index.Options{
-		Logger: d.log, Published: countPublication(metrics.Index), HistoryAge: d.cfg.Database.HistoryRetention,
+		Logger: d.log, Published: countPublication(metrics.Index), HistoryAge: d.cfg.Database.HistoryRetention, CheckLoaded: checkLoaded,
 	})
 	if err != nil {
 		return fmt.Errorf("opening the index: %w", err)
 	}
 	follower := ledgerstream.New(streamConfig(d.cfg), participant, &pinned{Sink: x, participantID: d.cfg.Participant.ID},
 		ledgerstream.WithLogger(d.log), ledgerstream.WithMetrics(streamMetrics(metrics.Stream)))
-	if strangers := swappedBlobs(x.View()); len(strangers) > 0 {
-		// Not proven yet, so not served either: the new generation comes first.
-		d.log.Error("the database holds blobs that are not of their contracts: it was damaged or edited, and the index is built anew from the ledger",
-			"contracts", len(strangers), "first", strangers[0])
-		follower.RequestReseed(ledger.SeedRequested)
-	}
 	current.set(x, follower)
 
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -177,23 +170,6 @@ func (d *daemon) index(ctx context.Context, stopServing func(), participant *led
 	stopServing()
 	<-ctx.Done()
 	return err
-}
-
-// swappedBlobs are the contracts of a view whose blob is another contract's. Blobs are checked whole when they come from the
-// ledger; this is the look at what a database gave back.
-func swappedBlobs(view *index.View) (contractIDs []string) {
-	if view == nil {
-		return nil
-	}
-	for e := range view.Each {
-		if e.BlobCheck != ledger.BlobVerified {
-			continue
-		}
-		if id, err := contractblob.ContractIDOf(e.Blob); err != nil || id.String() != e.ContractID {
-			contractIDs = append(contractIDs, e.ContractID)
-		}
-	}
-	return contractIDs
 }
 
 const (

@@ -18,6 +18,8 @@
 //	unsure   a commit's outcome is not known. The published View goes on serving (it was true, and is at its offset). Position,
 //	         Apply and BeginSeed first ask the store where it stands: at the old place (nothing happened), at the new one
 //	         (the computed View is published), or elsewhere (everything is loaded again).
+//	suspect  what was loaded is not what was written (Options.CheckLoaded). It is not published; Position says that a new
+//	         generation is needed, and only a seed's Commit ends it.
 //
 // An error that wraps ledger.ErrLostLease is passed through as it is; the Index never publishes after it.
 //

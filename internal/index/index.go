@@ -25,6 +25,10 @@ type Options struct {
 	Logger *slog.Logger
 	// Published is called after each publication, by the goroutine that wrote. It must not call the Index's writing methods.
 	Published func(Publication)
+	// CheckLoaded, where set, says what is wrong with an entry as the store gave it: that it is not what was once written from the
+	// ledger. One error is enough for nothing of what was loaded to be published: see Position. It is called by several goroutines
+	// at once, and must not keep the entry.
+	CheckLoaded func(*Entry) error
 }
 
 // Publication tells that readers now see another view, and how it came about.
@@ -55,6 +59,11 @@ type Index struct {
 	mu sync.Mutex
 	// unsure is set while the outcome of a commit is not known.
 	unsure *attempt
+	// suspect is what was loaded from a store that holds what was never written, without the entries that are known to be wrong. It is
+	// not published; the next generation is built from what of it can be believed.
+	suspect *View
+	// seeded is the offset of the present generation's seed, or a later one: SeedOffset of the position.
+	seeded int64
 
 	now     atomic.Pointer[published]
 	waiters updateWaiters
@@ -130,27 +139,6 @@ func (x *Index) publish(p Publication, updates []UpdateRef) {
 	}
 }
 
-// load publishes what the store holds.
-func (x *Index) load(ctx context.Context) error {
-	rebuild := NewRebuild(x.policy)
-	loaded, err := x.store.Load(ctx, func(e *Entry) error { rebuild.Add(e); return nil })
-	if err != nil {
-		return fmt.Errorf("loading the index from its store: %w", err)
-	}
-	view, changed := rebuild.View(loaded)
-	if len(changed) > 0 {
-		// The policy is another than the one the rows were classed by. They are brought up to date before anyone reads them.
-		x.opts.Logger.Warn("contracts changed class: the policy is not the one that the index was written with", "contracts", len(changed))
-		delta := Delta{From: loaded.Position, To: loaded.Position, Put: changed, Scopes: newScopes(view, loaded.KnownScopes)}
-		if err := x.store.Commit(ctx, delta); err != nil {
-			return fmt.Errorf("storing the classes of a changed policy: %w", err)
-		}
-	}
-	x.unsure = nil
-	x.publish(Publication{View: view}, nil)
-	return nil
-}
-
 // newScopes are the view's scopes that are not among the known.
 func newScopes(v *View, known []Scope) []Scope {
 	old := make(map[Scope]bool, len(known))
@@ -167,18 +155,32 @@ func newScopes(v *View, known []Scope) []Scope {
 }
 
 // Position is where the index stands; ok is false before the first seed. After a commit of unknown outcome it asks the
-// store, and publishes what it finds there.
+// store, and publishes what it finds there. Where what it finds is not what was written (Options.CheckLoaded), nothing of it is
+// published, and the position says that a new generation is needed.
 func (x *Index) Position(ctx context.Context) (pos ledger.Position, ok bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err := x.settle(ctx); err != nil {
 		return ledger.Position{}, false, err
 	}
-	v := x.View()
+	v := x.standing()
 	if v == nil || x.unsure != nil {
 		return ledger.Position{}, false, nil
 	}
-	return v.pos, true, nil
+	pos = v.pos
+	pos.SeedOffset = x.seeded
+	if x.suspect != nil {
+		pos.Reseed = ledger.SeedDamaged
+	}
+	return pos, true, nil
+}
+
+// standing is the view at which the store stands: the published one, but for a suspect one.
+func (x *Index) standing() *View {
+	if x.suspect != nil {
+		return x.suspect
+	}
+	return x.View()
 }
 
 // settle finds out how the last commit ended, if that is not known. It leaves the index unsure where the store holds nothing.
@@ -225,7 +227,7 @@ func (x *Index) Apply(ctx context.Context, b ledger.Batch) error {
 		return err
 	}
 	v := x.View()
-	if v == nil || x.unsure != nil {
+	if v == nil || x.unsure != nil || x.suspect != nil {
 		return fmt.Errorf("applying a batch to an index without a seed: %w", ledger.ErrNotNext)
 	}
 	began := x.opts.Clock()

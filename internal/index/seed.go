@@ -28,7 +28,7 @@ func (x *Index) BeginSeed(ctx context.Context, start ledger.SeedStart) (ledger.S
 	if err := x.settle(ctx); err != nil {
 		return nil, err
 	}
-	s := &seed{index: x, start: start, gen: newGeneration(x.policy, start, x.View())}
+	s := &seed{index: x, start: start, gen: newGeneration(x.policy, start, x.standing())}
 	if x.store != nil {
 		var err error
 		if s.store, err = x.store.BeginSeed(ctx, start); err != nil {
@@ -125,7 +125,7 @@ func (s *seed) Commit(ctx context.Context) error {
 		}
 		return fmt.Errorf("storing a generation (%s) at offset %d: %w", s.start.Reason, s.start.Offset, err)
 	}
-	x.unsure = nil
+	x.unsure, x.suspect, x.seeded = nil, nil, s.start.Offset
 	x.publish(Publication{View: view, Seed: s.start.Reason}, nil)
 	return nil
 }

@@ -45,12 +45,14 @@ const (
 	SeedRequested SeedReason = "requested"
 	// SeedConfigChanged: the filter or the read parties differ from those that the index was built with. Same history.
 	SeedConfigChanged SeedReason = "config_changed"
+	// SeedDamaged: the store gave back what was never written to it. Same history.
+	SeedDamaged SeedReason = "damaged"
 )
 
 // SameHistory reports whether what the old generation saw archived still holds in the new one.
 func (r SeedReason) SameHistory() bool {
 	switch r {
-	case SeedPruned, SeedRightsChanged, SeedRequested, SeedConfigChanged:
+	case SeedPruned, SeedRightsChanged, SeedRequested, SeedConfigChanged, SeedDamaged:
 		return true
 	default:
 		return false

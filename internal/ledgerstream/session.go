@@ -1,6 +1,7 @@
 package ledgerstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -304,7 +305,7 @@ func (s *session) mustSeed(ctx context.Context, p peer, asked ledger.SeedReason)
 		s.f.log.Warn("the index was built with another filter", "was", pos.Filter, "is", s.filter.identity())
 		return ledger.SeedConfigChanged, nil
 	}
-	return asked, nil
+	return cmp.Or(asked, pos.Reseed), nil
 }
 
 // sameHistory reports whether the last update that the index applied is still at its offset. A participant restored to an
