@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/disclosured/disclosured/internal/api"
+	"github.com/disclosured/disclosured/internal/index/postgres"
 	"github.com/disclosured/disclosured/internal/telemetry"
 	"github.com/disclosured/disclosured/replayguard"
 	guardpostgres "github.com/disclosured/disclosured/replayguard/postgres"
@@ -156,37 +155,23 @@ func (d *daemon) openGuard(ctx context.Context, guard *guardStore) (closeGuard f
 // guardPool makes the guard's own small pool. A file with the URL is read again for each new connection, as the index's store does, so
 // that a password can be changed without a restart.
 func guardPool(ctx context.Context, urlFile, url string) (*pgxpool.Pool, error) {
-	read := func() (string, error) {
-		if url != "" {
-			return url, nil
-		}
-		text, err := os.ReadFile(urlFile)
-		if err != nil {
-			return "", fmt.Errorf("reading the file with the URL: %w", err)
-		}
-		return strings.TrimSpace(string(text)), nil
+	database := postgres.Config{URLFile: urlFile}
+	if url != "" {
+		database = postgres.Config{URL: url}
 	}
-	first, err := read()
+	config, err := database.Parse()
 	if err != nil {
 		return nil, err
-	}
-	config, err := pgxpool.ParseConfig(first)
-	if err != nil {
-		return nil, errors.New("the URL can't be read") // the error's text has parts of the URL
 	}
 	config.MaxConns = guardConnections
 	config.ConnConfig.ConnectTimeout = 5 * time.Second
 	config.ConnConfig.RuntimeParams["application_name"] = "disclosured-guard"
 	config.BeforeConnect = func(_ context.Context, conn *pgx.ConnConfig) error {
-		text, err := read()
+		now, err := database.Parse()
 		if err != nil {
 			return err
 		}
-		now, err := pgx.ParseConfig(text)
-		if err != nil {
-			return errors.New("the URL can't be read")
-		}
-		conn.User, conn.Password = now.User, now.Password
+		conn.User, conn.Password = now.ConnConfig.User, now.ConnConfig.Password
 		return nil
 	}
 	return pgxpool.NewWithConfig(ctx, config)

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/disclosured/disclosured/internal/secretfile"
 )
 
 // DefaultMaxReceiveBytes is the largest message that is received unless configured. A created event carries its payload twice
@@ -123,6 +125,9 @@ func checkHostPort(target, endpoint string) error {
 	if err != nil || host == "" || port == "" {
 		return fmt.Errorf("%q: the form is host:port (a participant's usual port is 6865)", target)
 	}
+	if n, err := net.LookupPort("tcp", port); err != nil || n == 0 {
+		return fmt.Errorf("%q: %q is not a port (a participant's usual port is 6865)", target, port)
+	}
 	return nil
 }
 
@@ -137,7 +142,7 @@ func (cfg ConnConfig) transport() (credentials.TransportCredentials, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cfg.ServerName}
 	if cfg.CAFile != "" {
-		roots, err := loadRoots(cfg.CAFile)
+		roots, err := secretfile.CertPool(cfg.CAFile)
 		if err != nil {
 			return nil, &ConfigError{Setting: "CAFile", Err: err}
 		}
@@ -148,7 +153,7 @@ func (cfg ConnConfig) transport() (credentials.TransportCredentials, error) {
 	}
 	if cfg.CertFile != "" {
 		load := func() (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+			pair, err := secretfile.KeyPair(cfg.CertFile, cfg.KeyFile)
 			return &pair, err
 		}
 		if _, err := load(); err != nil {

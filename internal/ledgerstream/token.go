@@ -3,14 +3,12 @@ package ledgerstream
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
@@ -20,6 +18,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+
+	"github.com/disclosured/disclosured/internal/secretfile"
 )
 
 // maxTokenBytes keeps a token, with the rest of a call's headers, within the 8 KiB of metadata that a participant accepts; beyond them
@@ -43,11 +43,10 @@ type FileToken string
 
 // Token implements TokenSource.
 func (path FileToken) Token(context.Context) (string, error) {
-	raw, err := os.ReadFile(string(path))
+	token, err := secretfile.ReadText(string(path))
 	if err != nil {
 		return "", fmt.Errorf("reading the access token: %w", err)
 	}
-	token := strings.TrimSpace(string(raw))
 	if err := checkToken(token); err != nil {
 		return "", fmt.Errorf("the access token in %s %w", string(path), err)
 	}
@@ -69,6 +68,7 @@ func checkToken(token string) error {
 // ClientCredentials says how to get tokens by OAuth 2.0's client credentials grant (RFC 6749, 4.4).
 type ClientCredentials struct {
 	// TokenURL is the issuer's token endpoint: https, or http to a loopback address.
+	// It can't hold a user or a password.
 	TokenURL string
 	ClientID string
 	// SecretFile holds the client's secret; it is read for each token.
@@ -102,10 +102,11 @@ const tokenTimeout = 10 * time.Second
 func NewClientCredentials(cfg ClientCredentials, log *slog.Logger) (TokenSource, error) {
 	u, err := url.Parse(cfg.TokenURL)
 	switch {
-	case err != nil:
-		return nil, &ConfigError{Setting: "TokenURL", Err: err}
-	case u.Host == "":
-		return nil, &ConfigError{Setting: "TokenURL", Err: fmt.Errorf("%q is not an absolute URL", cfg.TokenURL)}
+	// Nothing here quotes the URL: a password may be in it, which is said to whoever reads the log from then on.
+	case err != nil, u != nil && u.Host == "":
+		return nil, &ConfigError{Setting: "TokenURL", Err: errors.New("can't be read as an absolute URL, as https://issuer.example/token")}
+	case u.User != nil:
+		return nil, &ConfigError{Setting: "TokenURL", Err: errors.New("holds a user or a password before the host: they belong into ClientID and SecretFile")}
 	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
 		return nil, &ConfigError{Setting: "TokenURL", Err: errors.New("must be https: the client's secret is sent to it")}
 	case cfg.ClientID == "":
@@ -115,7 +116,7 @@ func NewClientCredentials(cfg ClientCredentials, log *slog.Logger) (TokenSource,
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	if cfg.CAFile != "" {
-		roots, err := loadRoots(cfg.CAFile)
+		roots, err := secretfile.CertPool(cfg.CAFile)
 		if err != nil {
 			return nil, &ConfigError{Setting: "CAFile", Err: err}
 		}
@@ -146,12 +147,15 @@ func (t *clientToken) Token(ctx context.Context) (string, error) {
 	if t.token != "" && time.Now().Before(t.until) {
 		return t.token, nil
 	}
-	secret, err := os.ReadFile(t.cfg.SecretFile)
+	secret, err := secretfile.ReadText(t.cfg.SecretFile)
 	if err != nil {
 		return "", fmt.Errorf("reading the client's secret: %w", err)
 	}
+	if secret == "" {
+		return "", fmt.Errorf("the client's secret in %s is empty", t.cfg.SecretFile)
+	}
 	cc := clientcredentials.Config{
-		ClientID: t.cfg.ClientID, ClientSecret: strings.TrimSpace(string(secret)), TokenURL: t.cfg.TokenURL, Scopes: t.cfg.Scopes,
+		ClientID: t.cfg.ClientID, ClientSecret: secret, TokenURL: t.cfg.TokenURL, Scopes: t.cfg.Scopes,
 	}
 	if t.cfg.Audience != "" {
 		cc.EndpointParams = url.Values{"audience": {t.cfg.Audience}}
@@ -183,6 +187,10 @@ func (t *clientToken) rejected() {
 func tokenError(tokenURL string, err error) error {
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
+		// What net/http says in front names the address once more, or one that the issuer redirected to.
+		if request := (*url.Error)(nil); errors.As(err, &request) {
+			err = request.Err
+		}
 		return status.Errorf(codes.Unavailable, "asking %s for an access token: %v", tokenURL, err)
 	}
 	code := codes.Unauthenticated
@@ -225,17 +233,4 @@ func tellRejected(source rejectable) grpc.UnaryClientInterceptor {
 		}
 		return err
 	}
-}
-
-// loadRoots reads a PEM file of certificate authorities.
-func loadRoots(path string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("no certificate in %s", path)
-	}
-	return roots, nil
 }

@@ -3,6 +3,7 @@ package ledgerstream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	ledgerapi "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2"
@@ -17,6 +19,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/disclosured/disclosured/internal/secretfile"
 )
 
 // tokenFunc is a TokenSource.
@@ -206,6 +210,9 @@ func TestClientCredentialsSettings(t *testing.T) {
 		func(c *ClientCredentials) { c.TokenURL = "http://issuer.example/token" },
 		func(c *ClientCredentials) { c.TokenURL = "issuer.example/token" },
 		func(c *ClientCredentials) { c.TokenURL = ":" },
+		func(c *ClientCredentials) { c.TokenURL = "https://c:hunter2@issuer.example/token" },
+		func(c *ClientCredentials) { c.TokenURL = "https://c:hunter2@issuer.example:port/token" },
+		func(c *ClientCredentials) { c.TokenURL = "c:hunter2@issuer.example/token" },
 		func(c *ClientCredentials) { c.ClientID = "" },
 		func(c *ClientCredentials) { c.SecretFile = "" },
 		func(c *ClientCredentials) { c.CAFile = "/nowhere/ca.pem" },
@@ -214,6 +221,28 @@ func TestClientCredentialsSettings(t *testing.T) {
 		bad(&c)
 		if _, err := NewClientCredentials(c, log); err == nil {
 			t.Errorf("took %+v", c)
+		} else if strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the error shows the password: %v", err)
+		}
+	}
+}
+
+// A pipe in the place of a token or a secret would hold every call for ever.
+func TestSecretsComeFromRegularFiles(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, "/dev/zero"} {
+		if _, err := FileToken(path).Token(t.Context()); !errors.Is(err, secretfile.ErrNotRegular) {
+			t.Errorf("a token from %s: got %v", path, err)
+		}
+		source, err := NewClientCredentials(ClientCredentials{TokenURL: "http://127.0.0.1:1/token", ClientID: "c", SecretFile: path, Audience: "a"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := source.Token(t.Context()); !errors.Is(err, secretfile.ErrNotRegular) {
+			t.Errorf("a client's secret from %s: got %v", path, err)
 		}
 	}
 }

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/disclosured/disclosured/internal/secretfile"
 )
 
 // Config says which database, and how patiently.
@@ -65,36 +67,70 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// ConfigError is a Config that can't work. No error of it shows any of the connection string, which holds a password.
+type ConfigError struct{ Err error }
+
+func (e *ConfigError) Error() string { return "database: " + e.Err.Error() }
+func (e *ConfigError) Unwrap() error { return e.Err }
+
 // connString is the connection string, read from its file where it lies in one.
 func (c Config) connString() (string, error) {
 	switch {
 	case c.URL != "" && c.URLFile != "":
-		return "", errors.New("database: a URL and a file with a URL are given; give one")
+		return "", &ConfigError{errors.New("a URL and a file with a URL are given; give one")}
 	case c.URL != "":
 		return c.URL, nil
 	case c.URLFile == "":
-		return "", errors.New("database: no URL is given")
+		return "", &ConfigError{errors.New("no URL is given")}
 	}
-	text, err := os.ReadFile(c.URLFile)
-	if err != nil {
-		return "", fmt.Errorf("database: reading the file with the URL: %w", err)
+	text, err := secretfile.ReadText(c.URLFile)
+	switch {
+	case err != nil:
+		return "", &ConfigError{fmt.Errorf("reading the file with the URL: %w", err)}
+	case text == "":
+		return "", &ConfigError{fmt.Errorf("the file %s is empty; it should hold the database's URL", c.URLFile)}
+	case strings.ContainsAny(text, "\r\n"):
+		return "", &ConfigError{fmt.Errorf("the file %s has several lines; it should hold the database's URL and nothing else", c.URLFile)}
 	}
-	if url := strings.TrimSpace(string(text)); url != "" {
-		return url, nil
+	return text, nil
+}
+
+// Parse reads the connection string, and sets nothing beside it; the error is a *ConfigError. It is for whoever else connects to the
+// same database.
+func (c Config) Parse() (*pgxpool.Config, error) {
+	cfg, _, err := c.parse()
+	return cfg, err
+}
+
+// parse reads the connection string. The pool's parser is used for single connections too, because the string may hold settings
+// of the pool. What the parser says is left out, because it repeats parts of the string.
+func (c Config) parse() (cfg *pgxpool.Config, url string, err error) {
+	if url, err = c.connString(); err != nil {
+		return nil, "", err
 	}
-	return "", fmt.Errorf("database: the file %s is empty; it should hold the database's URL", c.URLFile)
+	if cfg, err = pgxpool.ParseConfig(url); err != nil {
+		return nil, "", &ConfigError{errors.New("the URL can't be read; it should look like postgres://user:password@host:5432/database?sslmode=verify-full")}
+	}
+	// A / or @ in a password that isn't encoded ends the password: the rest of it is then taken for a part of the host or of the
+	// database's name, and shown in each error of a connection.
+	shown := []string{cfg.ConnConfig.Database, cfg.ConnConfig.Host}
+	for _, other := range cfg.ConnConfig.Fallbacks {
+		shown = append(shown, other.Host)
+	}
+	for name := range cfg.ConnConfig.RuntimeParams {
+		shown = append(shown, name)
+	}
+	if slices.ContainsFunc(shown, func(s string) bool { return strings.Contains(s, "@") }) {
+		return nil, "", &ConfigError{errors.New("the URL has an @ in its host, its database's name or a parameter's: in a user's name and a password, write @ as %40 and / as %2F, as everywhere in a URL")}
+	}
+	return cfg, url, nil
 }
 
 // connConfig is the configuration of one connection.
 func (c Config) connConfig(dial pgconn.DialFunc) (*pgx.ConnConfig, error) {
-	url, err := c.connString()
+	cfg, url, err := c.parse()
 	if err != nil {
 		return nil, err
-	}
-	// The pool's parser, because the URL may hold settings of the pool.
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, badURL()
 	}
 	c.prepare(cfg.ConnConfig, url, dial)
 	return cfg.ConnConfig, nil
@@ -115,13 +151,9 @@ func (c Config) prepare(cfg *pgx.ConnConfig, url string, dial pgconn.DialFunc) {
 
 // poolConfig is the pool's configuration.
 func (c Config) poolConfig(dial pgconn.DialFunc) (*pgxpool.Config, error) {
-	url, err := c.connString()
+	cfg, url, err := c.parse()
 	if err != nil {
 		return nil, err
-	}
-	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		return nil, badURL()
 	}
 	c.prepare(cfg.ConnConfig, url, dial)
 	switch {
@@ -148,10 +180,4 @@ func (c Config) poolConfig(dial pgconn.DialFunc) (*pgxpool.Config, error) {
 		}
 	}
 	return cfg, nil
-}
-
-// badURL is the error for a connection string that can't be read. What the parser says is left out: it repeats parts of the
-// string, and the string holds a password.
-func badURL() error {
-	return errors.New(`database: the URL can't be read; it should look like postgres://user:password@host:5432/database?sslmode=verify-full`)
 }
