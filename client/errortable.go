@@ -282,6 +282,14 @@ var ServiceErrors = []ServiceErrorRow{
 	{"REGISTRY_DOUBLED", StepStop, "not of a redeem"},
 	{"EMITTER_MISSING", StepStop, "not of a redeem"},
 	{"EMITTER_DOUBLED", StepStop, "not of a redeem"},
+	{"SUBMISSIONS_OFF", StepStop, "of reservations, which a redeem does without"},
+	{"VAA_REQUIRED", StepStop, "of reservations"},
+	{"EXPIRY_INVALID", StepStop, "of reservations"},
+	{"EXPIRED", StepStop, "of reservations"},
+	{"NOT_AUTHENTIC", StepStop, "of reservations"},
+	{"NO_RESERVATION", StepStop, "of reservations"},
+	{"RELEASE_OFF", StepStop, "of reservations"},
+	{"GUARD_UNAVAILABLE", StepStop, "of reservations"},
 }
 
 var serviceSteps = func() map[string]Step {

@@ -268,4 +268,3 @@ func (w *world) want(outcome client.Outcome, err error, state client.State, dige
 		w.t.Fatalf("the redeem says that update %q consumed the digest, on the ledger it is %v", outcome.UpdateID, consumed)
 	}
 }
-
