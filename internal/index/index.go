@@ -18,7 +18,7 @@ type Options struct {
 	// Clock tells the time; nil is time.Now.
 	Clock func() time.Time
 	// HistoryAge and HistoryLimit bound the history of an Index without a store: the age of its oldest update by record time, and
-	// the number of consumes, of ends and of updates. Zero is 30 days and 1,000,000.
+	// the number of consumes, of ends and of updates. An age of zero is no bound, a limit of zero is 1,000,000.
 	HistoryAge   time.Duration
 	HistoryLimit int
 	// Logger gets what an operator should know; nil is slog.Default.
@@ -42,10 +42,7 @@ type Publication struct {
 	Seed ledger.SeedReason
 }
 
-const (
-	defaultHistoryAge   = 30 * 24 * time.Hour
-	defaultHistoryLimit = 1_000_000
-)
+const defaultHistoryLimit = 1_000_000
 
 // Index is the present View, its store and its history. Its reading methods are safe for concurrent use. Its writing methods
 // (Position, Apply, BeginSeed and the seed's) are one writer's: the follower's.
@@ -94,7 +91,7 @@ func Open(ctx context.Context, policy Policy, store Store, opts Options) (*Index
 	x := &Index{policy: policy, store: store, opts: opts}
 	x.now.Store(&published{next: make(chan struct{})})
 	if store == nil {
-		x.memory = newMemoryHistory(cmp.Or(opts.HistoryAge, defaultHistoryAge), cmp.Or(opts.HistoryLimit, defaultHistoryLimit), opts.Clock)
+		x.memory = newMemoryHistory(opts.HistoryAge, cmp.Or(opts.HistoryLimit, defaultHistoryLimit), opts.Clock)
 		return x, nil
 	}
 	_, seeded, err := store.Position(ctx)

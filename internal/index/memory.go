@@ -11,7 +11,7 @@ import (
 	"github.com/disclosured/disclosured/internal/wormhole"
 )
 
-// memoryHistory is the history of an index without a store: bounded by age and by number, gone with the process. It is safe for
+// memoryHistory is the history of an index without a store: bounded by age, unless that is 0, and by number, gone with the process. It is safe for
 // concurrent use.
 //
 // It is a queue of blocks, one per update (and one per seed that found contracts gone), and maps into it. Old blocks leave whole, so
@@ -152,7 +152,7 @@ func (h *memoryHistory) prune() {
 	for len(h.blocks) > 0 {
 		b := h.blocks[0]
 		within := len(h.consumes) <= h.limit && len(h.ends) <= h.limit && len(h.blocks) <= h.limit
-		if within && !b.at.Before(oldest) {
+		if within && (h.age == 0 || !b.at.Before(oldest)) {
 			return
 		}
 		h.drop(b)

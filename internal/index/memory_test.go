@@ -85,6 +85,27 @@ func TestMemoryForgetsByAge(t *testing.T) {
 	}
 }
 
+func TestMemoryWithoutAnAgeForgetsByNumberAlone(t *testing.T) {
+	now := testEpoch.Add(10 * 365 * 24 * time.Hour)
+	h := newMemoryHistory(0, 20, func() time.Time { return now })
+	consumes(t, h, 15)
+	if since, _ := h.HistorySince(t.Context()); since != 0 {
+		t.Errorf("since %d, want 0: nothing is too old", since)
+	}
+	x, err := Open(t.Context(), Policy{}, nil, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.memory.age != 0 || x.memory.limit != defaultHistoryLimit {
+		t.Errorf("an index without bounds has the age %s and the limit %d", x.memory.age, x.memory.limit)
+	}
+	h = newMemoryHistory(0, 5, func() time.Time { return now })
+	consumes(t, h, 15)
+	if since, _ := h.HistorySince(t.Context()); since == 0 {
+		t.Error("more is kept than the limit says")
+	}
+}
+
 func TestMemoryOfAnotherHistoryIsDropped(t *testing.T) {
 	ctx := t.Context()
 	for reason, kept := range map[ledger.SeedReason]bool{
