@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/disclosured/disclosured/internal/ledger"
 )
@@ -204,8 +203,9 @@ func (l *Lease) renewLoop(ctx context.Context) {
 func (l *Lease) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.opts.TTL/renewals)
 	defer cancel()
-	return l.store.read(ctx, "renewing the writer's lease", func(ctx context.Context, conn *pgxpool.Conn) error {
-		tag, err := conn.Exec(ctx, `UPDATE disclosured.lease SET expires_at = `+l.store.clock+` + $2::bigint * interval '1 microsecond' WHERE role = 'writer' AND epoch = $1`,
+	// As a write, begun as every write is: where transactions are read-only by default, a statement alone would fail.
+	return l.store.write(ctx, "renewing the writer's lease", func(ctx context.Context, tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, `UPDATE disclosured.lease SET expires_at = `+l.store.clock+` + $2::bigint * interval '1 microsecond' WHERE role = 'writer' AND epoch = $1`,
 			l.epoch, l.opts.TTL.Microseconds())
 		if err == nil && tag.RowsAffected() == 0 {
 			err = fmt.Errorf("epoch %d is over: %w", l.epoch, ledger.ErrLostLease)

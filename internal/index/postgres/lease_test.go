@@ -37,6 +37,31 @@ func stoppedClock(t *testing.T, stores ...*Store) (advance func(time.Duration)) 
 // never is an after function for leases that do not renew themselves.
 func never(time.Duration) <-chan time.Time { return nil }
 
+// Where transactions are read-only by default, all that writes says that it does.
+func TestWritingWhereReadingIsTheDefault(t *testing.T) {
+	ctx := t.Context()
+	url := pgtest.Database(t)
+	open(t, url).Close() // migrated
+	s := open(t, withParam(url, "default_transaction_read_only=on"))
+	l, err := s.AcquireLease(ctx, LeaseOptions{Holder: "a", TTL: time.Minute, after: never})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.renew(ctx); err != nil {
+		t.Errorf("renewing: %v", err)
+	}
+	seedWith(t, s, first(10), index.SeedEnd{}, node(scope1, "root", "", 10))
+	if err := s.Commit(ctx, index.Delta{From: ledger.Position{ParticipantID: participant, Offset: 10}, To: position(11)}); err != nil {
+		t.Errorf("committing: %v", err)
+	}
+	if err := s.Prune(ctx, at(10)); err != nil {
+		t.Errorf("pruning: %v", err)
+	}
+	if err := l.Release(ctx); err != nil {
+		t.Errorf("releasing: %v", err)
+	}
+}
+
 // A writer that was replaced changes nothing any more, by any method, and is told so.
 func TestFencing(t *testing.T) {
 	forEachMode(t, func(t *testing.T, url string) {

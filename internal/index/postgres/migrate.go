@@ -21,6 +21,10 @@ var ErrNotMigrated = errors.New("the database's schema is older than this progra
 // ErrNewerSchema says that the database was migrated by a newer program. Nothing was written.
 var ErrNewerSchema = errors.New("the database's schema is newer than this program; run the program's newer version, or migrate down with it first")
 
+// ErrVersionLost says that the schema is there and the record of its version is not. Nothing was written: applying the migrations to a
+// schema of an unknown version could only fail half-way.
+var ErrVersionLost = errors.New("the table disclosured.schema_version, which says which migrations are applied, has lost its rows. Restore it from a backup; or have the index built anew from the ledger, which loses its history: run DROP SCHEMA disclosured CASCADE and then `disclosured migrate up`")
+
 // Direction is what Migrate does.
 type Direction string
 
@@ -210,18 +214,23 @@ func checkVersion(ctx context.Context, q rowQuerier) error {
 		return err
 	}
 	want := all[len(all)-1].Version
-	var exists bool
-	if err := q.QueryRow(ctx, versionTableExists).Scan(&exists); err != nil {
+	var exists, inUse bool
+	if err := q.QueryRow(ctx, `SELECT to_regclass('`+versionTable+`') IS NOT NULL, to_regclass('`+schema+`.cursor') IS NOT NULL`).Scan(&exists, &inUse); err != nil {
 		return fmt.Errorf("reading the schema's version: %w", err)
+	}
+	if !exists && inUse {
+		return fmt.Errorf("schema version unknown, want %d: %w", want, ErrVersionLost)
 	}
 	if !exists {
 		return fmt.Errorf("schema version 0, want %d: %w", want, ErrNotMigrated)
 	}
-	var have int64
-	if err := q.QueryRow(ctx, `SELECT COALESCE(max(version_id), 0) FROM `+versionTable+` WHERE is_applied`).Scan(&have); err != nil {
+	var have, rows int64
+	if err := q.QueryRow(ctx, `SELECT COALESCE(max(version_id) FILTER (WHERE is_applied), 0), count(*) FROM `+versionTable).Scan(&have, &rows); err != nil {
 		return fmt.Errorf("reading the schema's version: %w", err)
 	}
 	switch {
+	case rows == 0, have == 0 && inUse:
+		return fmt.Errorf("schema version unknown, want %d: %w", want, ErrVersionLost)
 	case have > want:
 		return fmt.Errorf("schema version %d, want %d: %w", have, want, ErrNewerSchema)
 	case have == 0:

@@ -199,6 +199,30 @@ func TestSchemaMustFit(t *testing.T) {
 }
 
 // A connection string that is wrong is an error that does not repeat it: it holds a password.
+// A schema whose version's record is lost is left alone, and whoever asks is told what to do.
+func TestTheVersionIsLost(t *testing.T) {
+	for name, lose := range map[string]string{
+		"emptied":              `DELETE FROM disclosured.schema_version`,
+		"all but the first":    `DELETE FROM disclosured.schema_version WHERE version_id > 0`,
+		"the table is dropped": `DROP TABLE disclosured.schema_version`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := pgtest.Database(t)
+			s := open(t, url)
+			if _, err := s.pool.Exec(t.Context(), lose); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Migrate(t.Context(), Config{URL: url, Logger: quiet}, Up)
+			if !errors.Is(err, ErrVersionLost) || !strings.Contains(err.Error(), "DROP SCHEMA disclosured CASCADE") {
+				t.Errorf("migrating: %v", err)
+			}
+			if _, err := Open(t.Context(), Config{URL: url, Migrate: true, Logger: quiet}); !errors.Is(err, ErrVersionLost) {
+				t.Errorf("opening: %v", err)
+			}
+		})
+	}
+}
+
 func TestBadURLs(t *testing.T) {
 	const password = "s3cret"
 	dir := t.TempDir()
