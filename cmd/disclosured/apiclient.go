@@ -2,11 +2,9 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -18,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/disclosured/disclosured/internal/secretfile"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
 
@@ -41,20 +40,20 @@ func (s *serverFlags) add(flags *pflag.FlagSet) {
 // dial connects lazily: an address that nobody answers at shows with the first call.
 func (s *serverFlags) dial() (*grpc.ClientConn, error) {
 	transport := insecure.NewCredentials()
+	if (s.certFile == "") != (s.keyFile == "") {
+		return nil, configError{errors.New("--cert-file and --key-file go together: give both or neither")}
+	}
 	if s.tls || s.caFile != "" || s.certFile != "" {
 		config := &tls.Config{MinVersion: tls.VersionTLS12}
 		if s.caFile != "" {
-			pem, err := os.ReadFile(s.caFile)
+			authorities, err := secretfile.CertPool(s.caFile)
 			if err != nil {
 				return nil, configError{fmt.Errorf("reading --server-ca-file: %w", err)}
 			}
-			config.RootCAs = x509.NewCertPool()
-			if !config.RootCAs.AppendCertsFromPEM(pem) {
-				return nil, configError{fmt.Errorf("--server-ca-file: no certificate in %s", s.caFile)}
-			}
+			config.RootCAs = authorities
 		}
-		if s.certFile != "" || s.keyFile != "" {
-			pair, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+		if s.certFile != "" {
+			pair, err := secretfile.KeyPair(s.certFile, s.keyFile)
 			if err != nil {
 				return nil, configError{fmt.Errorf("reading --cert-file and --key-file: %w", err)}
 			}
@@ -84,6 +83,11 @@ func (s *scopeFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&s.namespace, "namespace", "", "the trie's namespace, which may be empty")
 	flags.BoolVar(&s.withoutNamespace, "without-namespace", false, "only tries of package versions without namespaces")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "without-namespace")
+}
+
+// given tells whether anything narrows a scope.
+func (s *scopeFlags) given(flags *pflag.FlagSet) bool {
+	return slices.ContainsFunc([]string{"consumer", "operator", "package", "namespace", "without-namespace"}, flags.Changed)
 }
 
 func (s *scopeFlags) selector(flags *pflag.FlagSet) *disclosurev1.ScopeSelector {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,6 +35,9 @@ func newAuditCommand() *cobra.Command {
 			"Exits non-zero where there is a finding (other people's look-alikes aside) or a difference.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if scope.consumer == "" && scope.given(cmd.Flags()) {
+				return configError{errors.New("--operator, --package, --namespace and --without-namespace pick among a consumer's tries: give --consumer too, or none of them to audit everything")}
+			}
 			ctx, cancel := contextWithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			conn, err := server.dial()

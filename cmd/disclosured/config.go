@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
-	"os"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/disclosured/disclosured/internal/index/postgres"
+	"github.com/disclosured/disclosured/internal/ledgerstream"
+	"github.com/disclosured/disclosured/internal/secretfile"
 	"github.com/disclosured/disclosured/replayguard"
 )
 
@@ -201,11 +205,24 @@ func (c Config) validate() error {
 	readable(fault, "participant.ca_file", p.CAFile)
 	readable(fault, "participant.cert_file", p.CertFile)
 	readable(fault, "participant.key_file", p.KeyFile)
-	readable(fault, "participant.token_file", p.TokenFile)
-	readable(fault, "participant.oauth_client_secret_file", p.OAuthClientSecretFile)
+	if p.TokenFile != "" {
+		if _, err := ledgerstream.FileToken(p.TokenFile).Token(context.Background()); err != nil {
+			fault("participant.token_file", "%v", err)
+		}
+	}
+	if p.OAuthClientSecretFile != "" {
+		if secret, err := secretfile.ReadText(p.OAuthClientSecretFile); err != nil {
+			fault("participant.oauth_client_secret_file", "%v", err)
+		} else if secret == "" {
+			fault("participant.oauth_client_secret_file", "%s is empty", p.OAuthClientSecretFile)
+		}
+	}
 	oauth := p.OAuthTokenURL != "" || p.OAuthClientID != "" || p.OAuthClientSecretFile != ""
 	if oauth && (p.OAuthTokenURL == "" || p.OAuthClientID == "" || p.OAuthClientSecretFile == "") {
 		fault("participant.oauth_token_url", "needs oauth_client_id and oauth_client_secret_file beside it, and they need it")
+	}
+	if holdsUser(p.OAuthTokenURL) {
+		fault("participant.oauth_token_url", "holds a user or a password: they belong into oauth_client_id and oauth_client_secret_file")
 	}
 	if oauth && p.TokenFile != "" {
 		fault("participant.token_file", "can't be combined with the oauth settings: choose one source of tokens")
@@ -242,7 +259,11 @@ func (c Config) validate() error {
 	} else {
 		parties(fault, "anchors.guardian_governance", []string{c.Anchors.GuardianGovernance})
 	}
-	readable(fault, "database.url_file", c.Database.URLFile)
+	if c.Database.URLFile != "" {
+		if _, err := (postgres.Config{URLFile: c.Database.URLFile}).Parse(); err != nil {
+			fault("database.url_file", "%v", err)
+		}
+	}
 	if c.Database.MaxConnections < 2 || c.Database.MaxConnections > 1000 {
 		fault("database.max_connections", "must be in 2..1000, is %d", c.Database.MaxConnections)
 	}
@@ -327,19 +348,27 @@ func (p PackagesConfig) pinned() (map[string][]string, error) {
 	return ids, nil
 }
 
+// holdsUser tells whether a URL has a user or a password before its host, or may have.
+func holdsUser(text string) bool {
+	u, err := url.Parse(text)
+	return err != nil && strings.Contains(text, "@") || err == nil && (u.User != nil || strings.Contains(u.Opaque, "@"))
+}
+
 // checkListen refuses what is no host:port, and an address beyond this host where that was not asked for.
 func checkListen(address string, beyondLoopback bool) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("%q is not host:port: %w", address, err)
 	}
-	if beyondLoopback || host == "localhost" {
-		return nil
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() {
+	if beyondLoopback || isLoopback(host) {
 		return nil
 	}
 	return fmt.Errorf("%q is not a loopback address, and the API has no authorization yet: set api.insecure_listen to serve there all the same", address)
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 type faultFunc func(setting, format string, args ...any)
@@ -354,12 +383,9 @@ func readable(fault faultFunc, setting, path string) {
 	if path == "" {
 		return
 	}
-	f, err := os.Open(path)
-	if err != nil {
+	if err := secretfile.Check(path); err != nil {
 		fault(setting, "%v", err)
-		return
 	}
-	f.Close()
 }
 
 func atLeast(fault faultFunc, setting string, d, least time.Duration) {

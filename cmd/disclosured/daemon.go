@@ -75,7 +75,7 @@ func (d *daemon) run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		defer stopServing()
-		err := d.index(indexing, stopServing, participant, metrics, current, guard)
+		err := d.index(indexing, stopServing, listener.Addr().String(), participant, metrics, current, guard)
 		if indexing.Err() != nil && errors.Is(err, context.Canceled) {
 			return nil // our own stop
 		}
@@ -109,7 +109,7 @@ func closeIfOpen(l net.Listener) {
 
 // index keeps the index at the ledger's end until the context ends, which is when nothing is served any more. Where it fails
 // before, it has the serving stopped, and waits for that, before it closes what answers are made from.
-func (d *daemon) index(ctx context.Context, stopServing func(), participant *ledgerstream.Conn, metrics *telemetry.Metrics, current *late, guard *guardStore) error {
+func (d *daemon) index(ctx context.Context, stopServing func(), address string, participant *ledgerstream.Conn, metrics *telemetry.Metrics, current *late, guard *guardStore) error {
 	peer, err := d.identify(ctx, participant)
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (d *daemon) index(ctx context.Context, stopServing func(), participant *led
 	}
 	defer closeGuard()
 	if store != nil {
-		lease, err := store.AcquireLease(ctx, postgres.LeaseOptions{Holder: d.holder(), TTL: d.cfg.Database.LeaseTTL, Wait: true})
+		lease, err := store.AcquireLease(ctx, postgres.LeaseOptions{Holder: holder(address), TTL: d.cfg.Database.LeaseTTL, Wait: true})
 		if err != nil {
 			return fmt.Errorf("waiting for the writer's lease: %w", err)
 		}
@@ -169,6 +169,9 @@ func (d *daemon) index(ctx context.Context, stopServing func(), participant *led
 	err = group.Wait()
 	stopServing()
 	<-ctx.Done()
+	if refused := (*ledgerstream.ConfigError)(nil); errors.As(err, &refused) {
+		return configError{err}
+	}
 	return err
 }
 
@@ -176,6 +179,8 @@ const (
 	releaseTimeout = 2 * time.Second
 	// identifyRetry is how long after a failed first question the participant is asked again.
 	identifyRetry = 500 * time.Millisecond
+	// identifyLogged is how often it is said in the log that the participant does not answer yet.
+	identifyLogged = 5 * time.Second
 	// pruneInterval is how often history beyond its retention is deleted.
 	pruneInterval = 10 * time.Minute
 )
@@ -190,12 +195,21 @@ func (d *daemon) openStore(ctx context.Context) (*postgres.Store, error) {
 	}
 	store, err := postgres.Open(ctx, d.storeConfig())
 	if err != nil {
-		if errors.Is(err, postgres.ErrNewerSchema) || errors.Is(err, postgres.ErrNotMigrated) {
+		if errors.Is(err, postgres.ErrNewerSchema) || errors.Is(err, postgres.ErrNotMigrated) || errors.Is(err, postgres.ErrVersionLost) {
 			return nil, configError{err}
 		}
-		return nil, fmt.Errorf("opening the database: %w", err)
+		return nil, databaseError("opening the database", err)
 	}
 	return store, nil
+}
+
+// databaseError is the configuration's where no restart would mend it: the file with the URL, or the URL, is wrong.
+func databaseError(doing string, err error) error {
+	err = fmt.Errorf("%s: %w", doing, err)
+	if fault := (*postgres.ConfigError)(nil); errors.As(err, &fault) {
+		return configError{err}
+	}
+	return err
 }
 
 func (d *daemon) storeConfig() postgres.Config {
@@ -212,15 +226,24 @@ func (d *daemon) identify(ctx context.Context, participant *ledgerstream.Conn) (
 	prober := ledgerstream.NewProber(streamConfig(d.cfg), participant)
 	waiting, cancel := contextWithTimeout(ctx, d.cfg.Participant.StartTimeout)
 	defer cancel()
-	var said error
+	var (
+		failed error
+		logged time.Time
+	)
 	for {
 		peer, err := prober.Identify(waiting)
 		if err == nil {
 			return peer, d.checkPeer(peer)
 		}
-		if waiting.Err() == nil || said == nil {
-			said = err // and not that our own time was over
-			d.log.Info("the participant does not answer yet", "address", d.cfg.Participant.Address, "error", err)
+		if refused := (*ledgerstream.ConfigError)(nil); errors.As(err, &refused) {
+			return peer, configError{fmt.Errorf("participant: %w", err)}
+		}
+		if waiting.Err() == nil || failed == nil {
+			failed = err // and not that our own time was over
+			if time.Since(logged) >= identifyLogged {
+				logged = time.Now()
+				d.log.Info("the participant does not answer yet", "address", d.cfg.Participant.Address, "error", err)
+			}
 		}
 		if d.cfg.Participant.StartTimeout > 0 {
 			select {
@@ -233,7 +256,7 @@ func (d *daemon) identify(ctx context.Context, participant *ledgerstream.Conn) (
 			return peer, ctx.Err()
 		}
 		return peer, fmt.Errorf("participant.address %s did not answer as a participant within participant.start_timeout (%s): %w",
-			d.cfg.Participant.Address, d.cfg.Participant.StartTimeout, said)
+			d.cfg.Participant.Address, d.cfg.Participant.StartTimeout, failed)
 	}
 }
 
@@ -261,13 +284,14 @@ func (d *daemon) checkPlace(ctx context.Context, store *postgres.Store, peer led
 	return nil
 }
 
-// holder names this process for the writer's lease: the same after a restart, another on another host or address.
-func (d *daemon) holder() string {
+// holder names the process that serves at an address for the writer's lease: the same after a restart, another on another host or
+// address. It is the address that was bound: two processes can be told to take any port, and hold each its own.
+func holder(address string) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown-host"
 	}
-	return host + "/" + d.cfg.API.Listen
+	return host + "/" + address
 }
 
 // pruneHistory deletes what is older than the retention, until the context ends.

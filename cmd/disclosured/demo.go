@@ -65,7 +65,7 @@ func newDemoCommand() *cobra.Command {
 // runDemo is the demo from start to end: ledger, database, service, redeemers, audit; everything is stopped in the reverse order.
 func runDemo(ctx context.Context, out io.Writer, log *slog.Logger, lasts time.Duration) (err error) {
 	fmt.Fprintln(out, "demo: the ledger is simulated; the Ledger API, the service and its API are real gRPC over loopback")
-	sim := ledgersim.New(ledgersim.Options{Synchronizers: 2, CommitLatency: demoLatency})
+	sim := ledgersim.New(ledgersim.Options{Synchronizers: 2, CommitLatency: demoLatency, Seed: randomSeed()})
 	address, err := sim.Start()
 	if err != nil {
 		return fmt.Errorf("demo: starting the simulated participant: %w", err)

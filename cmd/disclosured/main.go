@@ -45,6 +45,9 @@ func run(args []string) int {
 	began := false
 	for _, cmd := range root.Commands() {
 		work := cmd.RunE
+		if work == nil {
+			continue
+		}
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			began = true
 			return work(cmd, args)
@@ -72,6 +75,7 @@ func newRootCommand() *cobra.Command {
 		Version:       version,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return configError{err} })
+	root.SetHelpCommand(newHelpCommand(root))
 	root.AddCommand(
 		newServeCommand(),
 		newMigrateCommand(),
@@ -84,6 +88,25 @@ func newRootCommand() *cobra.Command {
 		newVersionCommand(),
 	)
 	return root
+}
+
+// newHelpCommand is cobra's, except that asking for what isn't there is an error.
+func newHelpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			about, rest, err := root.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = fmt.Errorf("unknown command %q for %q", rest[0], about.CommandPath())
+			}
+			if err != nil {
+				return configError{err}
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
 }
 
 func newVersionCommand() *cobra.Command {

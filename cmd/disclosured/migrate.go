@@ -33,7 +33,7 @@ func newMigrateCommand() *cobra.Command {
 				}
 				version, err := migrateGuard(cmd.Context(), urlFile, guardpostgres.Direction(direction))
 				if err != nil {
-					return fmt.Errorf("migrating the replay guard's schema: %w", err)
+					return databaseError("migrating the replay guard's schema", err)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "replay guard: version %d\n", version)
 				if guard {
@@ -42,7 +42,7 @@ func newMigrateCommand() *cobra.Command {
 			}
 			migrations, err := postgres.Migrate(cmd.Context(), postgres.Config{URLFile: urlFile}, direction)
 			if err != nil {
-				return fmt.Errorf("migrating the database: %w", err)
+				return databaseError("migrating the database", err)
 			}
 			for _, m := range migrations {
 				state := "pending"

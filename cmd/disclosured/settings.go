@@ -292,10 +292,18 @@ func (c Config) render() string {
 		group := config.Field(i)
 		fmt.Fprintf(&b, "%s:\n", config.Type().Field(i).Tag.Get("koanf"))
 		for j := range group.NumField() {
-			fmt.Fprintf(&b, "  %s: %s\n", group.Type().Field(j).Tag.Get("koanf"), yamlScalar(group.Field(j).Interface()))
+			fmt.Fprintf(&b, "  %s: %s\n", group.Type().Field(j).Tag.Get("koanf"), yamlScalar(shown(group.Field(j).Interface())))
 		}
 	}
 	return b.String()
+}
+
+// shown is a setting's value without a password that was put into a URL. Such a URL is refused, after it was printed.
+func shown(v any) any {
+	if text, ok := v.(string); ok && strings.Contains(text, "://") && holdsUser(text) {
+		return "(not shown: it holds a password)"
+	}
+	return v
 }
 
 func yamlScalar(v any) string {

@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +20,19 @@ import (
 	"github.com/disclosured/disclosured/internal/wormhole"
 )
 
+const (
+	maxSimSynchronizers = 64
+	// maxSimThreshold keeps a replay node of the simulation within some 300 KB.
+	maxSimThreshold = 4096
+)
+
+// randomSeed makes a simulated ledger unlike all others: a service that followed another one must notice.
+func randomSeed() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand's documentation
+	return binary.BigEndian.Uint64(b[:])
+}
+
 func newSimCommand() *cobra.Command {
 	var (
 		listen        string
@@ -25,6 +41,7 @@ func newSimCommand() *cobra.Command {
 		empty         bool
 		traffic       time.Duration
 		thresholds    []int64
+		seed          uint64
 	)
 	cmd := &cobra.Command{
 		Use:   "sim",
@@ -34,10 +51,26 @@ func newSimCommand() *cobra.Command {
 			"The ledger is simulated: its rules are held to recordings of a real participant, and it is for development and tests only.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkListen(listen, false); err != nil {
-				return configError{fmt.Errorf("--listen: a simulated participant lets everyone do everything and stays on this host: %w", err)}
+			if err := checkListen(listen, true); err != nil {
+				return configError{fmt.Errorf("--listen: %w", err)}
 			}
-			sim := ledgersim.New(ledgersim.Options{Synchronizers: synchronizers, CommitLatency: latency})
+			if host, _, _ := net.SplitHostPort(listen); !isLoopback(host) {
+				return configError{fmt.Errorf("--listen: %q is not a loopback address: a simulated participant lets everyone do everything and stays on this host", listen)}
+			}
+			switch {
+			case synchronizers < 1 || synchronizers > maxSimSynchronizers:
+				return configError{fmt.Errorf("--synchronizers must be in 1..%d, is %d", maxSimSynchronizers, synchronizers)}
+			case latency < 0:
+				return configError{fmt.Errorf("--commit-latency can't be negative, is %s", latency)}
+			case traffic < 0:
+				return configError{fmt.Errorf("--traffic can't be negative, is %s", traffic)}
+			case slices.ContainsFunc(thresholds, func(n int64) bool { return n < 1 || n > maxSimThreshold }):
+				return configError{fmt.Errorf("--thresholds must each be in 1..%d, are %d", maxSimThreshold, thresholds)}
+			}
+			if !cmd.Flags().Changed("seed") {
+				seed = randomSeed()
+			}
+			sim := ledgersim.New(ledgersim.Options{Synchronizers: synchronizers, CommitLatency: latency, Seed: seed})
 			address, err := sim.StartOn(listen)
 			if err != nil {
 				return configError{fmt.Errorf("--listen: %w", err)}
@@ -74,6 +107,7 @@ func newSimCommand() *cobra.Command {
 	flags.IntVar(&synchronizers, "synchronizers", 1, "how many synchronizers the participant is connected to")
 	flags.DurationVar(&latency, "commit-latency", 0, "how long a submission takes from locking its inputs to its commit")
 	flags.DurationVar(&traffic, "traffic", 0, "so often each app consumes a new digest; 0 is never")
+	flags.Uint64Var(&seed, "seed", 0, "makes the participant's id and all other ids; random if not given, because another ledger with the same ids is taken for the same one")
 	flags.BoolVar(&empty, "empty", false, "begin with an empty ledger")
 	flags.Int64SliceVar(&thresholds, "thresholds", []int64{4, 16, 128}, "an app for each, with a replay trie that splits at it")
 	return cmd

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// exit runs a command and gives its exit code and what it said to standard error.
+func exit(t *testing.T, args ...string) (code int, said string) {
+	t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	saved := os.Stderr
+	os.Stderr = write
+	code = run(args)
+	os.Stderr = saved
+	write.Close()
+	text, err := io.ReadAll(read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code, string(text)
+}
+
+func fileWith(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A supervisor doesn't restart what exits with 2: nothing but a human mends it.
+func TestWrongUseExitsWithTwo(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	absent := filepath.Join(t.TempDir(), "absent")
+	serve := func(more ...string) []string {
+		return append([]string{"serve", "--participant-plaintext", "--participant-address", "127.0.0.1:1", "--participant-read-as", operatorParty,
+			"--anchors-guardian-governance", "g::1220bb", "--api-listen", "127.0.0.1:0", "--ops-listen", ""}, more...)
+	}
+	for _, c := range []struct {
+		args []string
+		want string // in what is said
+	}{
+		{[]string{"bogus"}, "bogus"},
+		{[]string{"help", "bogus"}, "bogus"},
+		{[]string{"help", "serve", "bogus"}, "bogus"},
+		{[]string{"version", "bogus"}, "bogus"},
+		{[]string{"serve", "--bogus"}, "bogus"},
+		{[]string{"resolve", "00"}, "consumer"},
+		{[]string{"resolve", "--consumer", "c", "--key-file", "k", "00"}, "--cert-file and --key-file"},
+		{[]string{"resolve", "--consumer", "c", "--cert-file", "k", "00"}, "--cert-file and --key-file"},
+		{[]string{"audit", "--operator", "o"}, "--consumer"},
+		{[]string{"audit", "--without-namespace"}, "--consumer"},
+		{[]string{"migrate", "sideways", "--database-url-file", absent}, "sideways"},
+		{[]string{"migrate"}, "database-url-file"},
+		{[]string{"migrate", "--database-url-file", absent}, absent},
+		{[]string{"migrate", "--database-url-file", fileWith(t, "")}, "empty"},
+		{[]string{"migrate", "status", "--database-url-file", fileWith(t, "hunter2")}, "can't be read"},
+		{[]string{"migrate", "down", "--database-url-file", pipe}, "regular"},
+		{serve("--database-url-file", absent), absent},
+		{serve("--database-url-file", fileWith(t, "")), "empty"},
+		{serve("--database-url-file", fileWith(t, "postgres://u:1/hunter2@127.0.0.1/db")), "database.url_file"},
+		{serve("--database-url-file", "/dev/zero"), "regular"},
+		{serve("--participant-token-file", pipe), "regular"},
+		{serve("--participant-token-file", fileWith(t, " \n")), "empty"},
+		{serve("--participant-token-file", fileWith(t, "hunter2 hunter2")), "participant.token_file"},
+		{serve("--participant-address", "127.0.0.1:99999"), "port"},
+		{serve("--participant-oauth-token-url", "https://u:hunter2@issuer.example/", "--participant-oauth-client-id", "c",
+			"--participant-oauth-client-secret-file", fileWith(t, "s")), "oauth_token_url"},
+		{serve("--participant-oauth-token-url", "https://issuer.example/", "--participant-oauth-client-id", "c",
+			"--participant-oauth-client-secret-file", fileWith(t, "\n")), "empty"},
+		{serve("--api-cert-file", pipe, "--api-key-file", pipe), "regular"},
+		{[]string{"sim", "--synchronizers", "-1"}, "--synchronizers"},
+		{[]string{"sim", "--commit-latency", "-1s"}, "--commit-latency"},
+		{[]string{"sim", "--traffic", "-1s"}, "--traffic"},
+		{[]string{"sim", "--thresholds", "4,0"}, "--thresholds"},
+		{[]string{"sim", "--thresholds", "4097"}, "--thresholds"},
+		{[]string{"sim", "--listen", "0.0.0.0:1"}, "loopback"},
+	} {
+		code, said := exit(t, c.args...)
+		if code != exitConfig || !strings.Contains(said, c.want) {
+			t.Errorf("%q: exit %d, want %d and words about %q; it said %s", c.args, code, exitConfig, c.want, said)
+		}
+		if strings.Contains(said, "hunter2") || strings.Contains(said, "insecure_listen") {
+			t.Errorf("%q: says what it must not: %s", c.args, said)
+		}
+	}
+}
+
+func TestConfigShowsNoPassword(t *testing.T) {
+	for _, url := range []string{"https://u:hunter2@issuer.example/token", "https://u:hunter2@issuer.example:port/token"} {
+		c := defaultConfig()
+		c.Participant.OAuthTokenURL = url
+		if strings.Contains(c.render(), "hunter2") {
+			t.Errorf("%s is shown", url)
+		}
+		if err := c.validate(); err == nil || !strings.Contains(err.Error(), "oauth_token_url") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got %v", url, err)
+		}
+	}
+}
+
+func TestHolderIsTheBoundAddress(t *testing.T) {
+	if holder("127.0.0.1:1001") == holder("127.0.0.1:1002") {
+		t.Error("two processes on one host have one name")
+	}
+}
