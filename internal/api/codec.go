@@ -27,6 +27,13 @@ func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
 
 // Marshal encodes a message.
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	if leaving, ok := v.(*answer); ok {
+		encoded, err := leaving.encode()
+		if err != nil {
+			return nil, fmt.Errorf("encode an answer: %w", err)
+		}
+		return encoded, nil
+	}
 	message, ok := v.(proto.Message)
 	if !ok {
 		return nil, fmt.Errorf("encode an answer: %T is not a protobuf message", v)

@@ -2,14 +2,13 @@ package api
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"time"
 
+	"github.com/disclosured/disclosured/internal/secretfile"
 	"github.com/disclosured/disclosured/replayguard"
 )
 
@@ -39,6 +38,8 @@ type Config struct {
 	// MaxRequestBytes and MaxAnswerBytes bound one message.
 	MaxRequestBytes, MaxAnswerBytes int
 	Limits                          Limits
+	// SendTimeout is how long a client may take to receive an answer. Its connection is closed then.
+	SendTimeout time.Duration
 	// KeepaliveMinTime is the least time between a client's pings. Clients that ping oftener are cut off (too_many_pings).
 	KeepaliveMinTime time.Duration
 	// MaxConnectionAge closes connections, with the grace time for calls in progress, so that clients find new replicas; with jitter
@@ -78,6 +79,10 @@ type Limits struct {
 	MaxStreamsPerConnection uint32
 	// MaxCallers bounds the table of callers.
 	MaxCallers int
+	// Connections at once; more are closed as they come.
+	MaxConnections, MaxConnectionsPerCaller int
+	// AnswerBytes bounds the encoded answers that their callers have not taken yet. No less than MaxAnswerBytes.
+	AnswerBytes, AnswerBytesPerCaller int
 }
 
 // TLSFiles are PEM files. All empty is plaintext.
@@ -118,11 +123,14 @@ func DefaultConfig() Config {
 		MaxDeadline:     60 * time.Second,
 		MaxRequestBytes: 8 << 20,
 		MaxAnswerBytes:  64 << 20,
+		SendTimeout:     time.Minute,
 		Limits: Limits{
 			RatePerSecond: 500, Burst: 2000,
 			MaxCalls: 2048, MaxCallsPerCaller: 512,
 			MaxStreams: 512, MaxStreamsPerCaller: 64,
 			MaxStreamsPerConnection: 256, MaxCallers: 10_000,
+			MaxConnections: 4096, MaxConnectionsPerCaller: 1024,
+			AnswerBytes: 512 << 20, AnswerBytesPerCaller: 128 << 20,
 		},
 		KeepaliveMinTime:      10 * time.Second,
 		MaxConnectionAge:      30 * time.Minute,
@@ -147,8 +155,9 @@ func (c *Config) Validate() error {
 	if c.ExpiryMargin < 0 {
 		faults = append(faults, fmt.Errorf("api: expiry margin %s is negative", c.ExpiryMargin))
 	}
-	positive("max wait", c.MaxWait > 0)
-	positive("default wait", c.DefaultWait > 0)
+	if c.MaxWait < 0 || c.DefaultWait < 0 {
+		faults = append(faults, errors.New("api: a wait must not be negative; 0 is no wait"))
+	}
 	positive("default deadline", c.DefaultDeadline > 0)
 	positive("max deadline", c.MaxDeadline > 0)
 	positive("max request bytes", c.MaxRequestBytes > 0)
@@ -156,6 +165,11 @@ func (c *Config) Validate() error {
 	positive("max calls", c.Limits.MaxCalls > 0 && c.Limits.MaxCallsPerCaller > 0)
 	positive("max streams", c.Limits.MaxStreams > 0 && c.Limits.MaxStreamsPerCaller > 0 && c.Limits.MaxStreamsPerConnection > 0)
 	positive("max callers", c.Limits.MaxCallers > 0)
+	positive("max connections", c.Limits.MaxConnections > 0 && c.Limits.MaxConnectionsPerCaller > 0)
+	positive("send timeout", c.SendTimeout > 0)
+	if c.MaxAnswerBytes > c.Limits.AnswerBytesPerCaller || c.MaxAnswerBytes > c.Limits.AnswerBytes {
+		faults = append(faults, fmt.Errorf("api: an answer may have %d bytes, which is more than all that are held at once may", c.MaxAnswerBytes))
+	}
 	positive("keepalive minimum time", c.KeepaliveMinTime > 0)
 	positive("drain time", c.DrainTime > 0)
 	if c.Guard.MaxTTL < time.Second {
@@ -209,19 +223,14 @@ func (f TLSFiles) load() (*tls.Config, error) {
 	if f.CertFile == "" {
 		return nil, nil
 	}
-	cert, err := tls.LoadX509KeyPair(f.CertFile, f.KeyFile)
+	cert, err := secretfile.KeyPair(f.CertFile, f.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("api: load the TLS certificate %s and key %s: %w", f.CertFile, f.KeyFile, err)
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}}
 	if f.ClientCAFile != "" {
-		pem, err := os.ReadFile(f.ClientCAFile)
-		if err != nil {
+		if cfg.ClientCAs, err = secretfile.CertPool(f.ClientCAFile); err != nil {
 			return nil, fmt.Errorf("api: read the client CA file: %w", err)
-		}
-		cfg.ClientCAs = x509.NewCertPool()
-		if !cfg.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("api: client CA file %s has no PEM certificate", f.ClientCAFile)
 		}
 		cfg.ClientAuth = tls.RequireAndVerifyClientCert
 	}

@@ -60,12 +60,14 @@ type calls struct {
 	log     *slog.Logger
 	metrics Metrics
 	limits  *limiter
+	// methods are the methods served, by their full names; set before the first call.
+	methods map[string]kind
 	// streamsEnd ends when streams have to: those of gRPC's own services go on for ever otherwise.
 	streamsEnd context.Context
 }
 
-// unary are the unary interceptors, outermost first: the request id, then log and metrics of everything below, then limits and the
-// deadline, then recovery next to the handler, so that a panic is logged and counted as the call's outcome.
+// unary are the unary interceptors, outermost first: the request id, then log and metrics of everything below, then the rest of the limits
+// (admit did the most) and the deadline, then recovery next to the handler, so that a panic is logged and counted as the call's outcome.
 func (c *calls) unary() []grpc.UnaryServerInterceptor {
 	return []grpc.UnaryServerInterceptor{c.observeUnary, c.limitUnary, c.deadlineUnary, recovery.UnaryServerInterceptor(recovery.WithRecoveryHandlerContext(c.recovered))}
 }
@@ -80,17 +82,21 @@ func (c *calls) observeUnary(ctx context.Context, req any, info *grpc.UnaryServe
 	// The header goes out with the answer. Failing to set it means that the stream is gone, which the answer will notice.
 	_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDHeader, own.requestID))
 	done := c.observe(ctx, own, path.Base(info.FullMethod), "unary")
-	answer, err := next(ctx, req)
+	made, err := next(ctx, req)
+	var leaving *answer
 	if err == nil {
-		if answered, ok := answer.(interface{ GetAnswer() *disclosurev1.Answer }); ok {
+		if answered, ok := made.(interface{ GetAnswer() *disclosurev1.Answer }); ok {
 			own.offset = strconv.FormatInt(answered.GetAnswer().GetPosition().GetOffset(), 10)
 		}
-		err = tooLarge(answer, c.cfg.MaxAnswerBytes)
+		err = tooLarge(made, c.cfg.MaxAnswerBytes)
+	}
+	if message, ok := made.(proto.Message); ok && err == nil {
+		leaving, err = c.answering(ctx, message)
 	}
 	if err = done(err); err != nil {
 		return nil, err
 	}
-	return answer, nil
+	return leaving, nil
 }
 
 func (c *calls) observeStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
@@ -180,34 +186,37 @@ func (c *calls) recovered(ctx context.Context, p any) error {
 }
 
 func (c *calls) limitUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	cost := 1
-	if batch, ok := req.(*disclosurev1.BatchPrepareRedeemRequest); ok {
-		cost = len(batch.GetItems())
+	if p := placeOf(ctx); p != nil {
+		if !p.use() {
+			return nil, context.Canceled
+		}
+		defer p.drop()
 	}
-	release, refused := c.limits.admit(callerOfContext(ctx), unary, cost)
-	if refused != nil {
-		return nil, refused
-	}
-	defer release()
 	if err := undecodable(req); err != nil {
 		return nil, err
+	}
+	if batch, ok := req.(*disclosurev1.BatchPrepareRedeemRequest); ok {
+		if refused := c.limits.spend(callerOfContext(ctx), len(batch.GetItems())-1); refused != nil {
+			return nil, refused
+		}
 	}
 	return next(ctx, req)
 }
 
 func (c *calls) limitStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	release, refused := c.limits.admit(callerOfContext(stream.Context()), streaming, 1)
-	if refused != nil {
-		return refused
+	if p := placeOf(stream.Context()); p != nil {
+		if !p.use() {
+			return context.Canceled
+		}
+		defer p.drop()
 	}
-	defer release()
 	return next(srv, stream)
 }
 
 // deadlineUnary gives every call a deadline: the caller's within our maximum, else the default.
 func (c *calls) deadlineUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	limit := c.cfg.MaxDeadline
-	if _, ok := ctx.Deadline(); !ok {
+	if p := placeOf(ctx); p == nil || !p.hasDeadline {
 		limit = c.cfg.DefaultDeadline
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit) // keeps an earlier deadline

@@ -25,12 +25,14 @@ type limiter struct {
 	callers        map[netip.Addr]*caller
 	others         *caller
 	calls, streams int
+	held           int // bytes of answers
 	swept          time.Time
 }
 
 type caller struct {
 	bucket         *rate.Limiter // nil: no limit
 	calls, streams int
+	held           int
 }
 
 func newLimiter(cfg Limits, now func() time.Time) *limiter {
@@ -54,6 +56,13 @@ const (
 	unary     kind = false
 	streaming kind = true
 )
+
+func (k kind) String() string {
+	if k == streaming {
+		return "stream"
+	}
+	return "unary"
+}
 
 // admit takes a place and cost tokens for a call, or says why not. The caller calls release once when the call is over.
 func (l *limiter) admit(from netip.Addr, k kind, cost int) (release func(), refused *Error) {
@@ -85,6 +94,37 @@ func (l *limiter) admit(from netip.Addr, k kind, cost int) (release func(), refu
 	}), nil
 }
 
+// spend takes tokens for a call that is admitted already, and with its first token, and turns out to cost more.
+func (l *limiter) spend(from netip.Addr, cost int) *Error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.callerOf(from); cost > 0 && c.bucket != nil && !c.bucket.AllowN(l.now(), min(cost, l.cfg.Burst-1)) {
+		return failure(RateLimited, "too many calls from this address")
+	}
+	return nil
+}
+
+// holdBytes takes room for an answer's bytes until back is called, or says that too many bytes wait to be taken. The caller calls back once.
+func (l *limiter) holdBytes(from netip.Addr, size int) (back func(), refused *Error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.callerOf(from)
+	switch {
+	case c.held+size > l.cfg.AnswerBytesPerCaller:
+		return nil, failure(TooManyCalls, "too many bytes of answers wait to be taken by this address").with("limit_of", "caller")
+	case l.held+size > l.cfg.AnswerBytes:
+		return nil, failure(TooManyCalls, "too many bytes of answers wait to be taken").with("limit_of", "server")
+	}
+	l.held += size
+	c.held += size
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.held -= size
+		c.held -= size
+	}, nil
+}
+
 func (l *limiter) callerOf(from netip.Addr) *caller {
 	if c, ok := l.callers[from]; ok {
 		return c
@@ -108,7 +148,7 @@ func (l *limiter) sweep() {
 	}
 	l.swept = now
 	for from, c := range l.callers {
-		if c.calls == 0 && c.streams == 0 && (c.bucket == nil || c.bucket.TokensAt(now) >= float64(l.cfg.Burst)) {
+		if c.calls == 0 && c.streams == 0 && c.held == 0 && (c.bucket == nil || c.bucket.TokensAt(now) >= float64(l.cfg.Burst)) {
 			delete(l.callers, from)
 		}
 	}
@@ -117,6 +157,9 @@ func (l *limiter) sweep() {
 // callerAddr is the caller that a connection's other end counts as. Connections without an IP address (in one process, over a
 // unix socket) are all one caller.
 func callerAddr(addr net.Addr) netip.Addr {
+	if at, ok := addr.(connAddr); ok {
+		addr = at.Addr
+	}
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}

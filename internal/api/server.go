@@ -76,6 +76,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(calls.unary()...),
 		grpc.ChainStreamInterceptor(calls.stream()...),
+		grpc.InTapHandle(calls.admit),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.MaxRecvMsgSize(cfg.MaxRequestBytes),
 		// Ours refuses first, with a reason; the transport's limit only has to be no smaller.
@@ -99,6 +100,12 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	healthv1.RegisterHealthServer(s.grpc, s.health)
 	if cfg.Reflection {
 		reflection.Register(s.grpc)
+	}
+	calls.methods = map[string]kind{}
+	for service, info := range s.grpc.GetServiceInfo() {
+		for _, method := range info.Methods {
+			calls.methods["/"+service+"/"+method.Name] = kind(method.IsClientStream || method.IsServerStream)
+		}
 	}
 	s.ops = &http.Server{
 		Handler:           s.opsHandler(deps.MetricsHandler),
@@ -135,7 +142,7 @@ func (s *Server) ServeOn(ctx context.Context, listener, ops net.Listener) error 
 	failed := make(chan error, 2)
 	var serving, watching sync.WaitGroup
 	serving.Go(func() {
-		if err := s.grpc.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := s.grpc.Serve(newConns(listener, s.cfg, s.log)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			failed <- fmt.Errorf("api: serve gRPC: %w", err)
 			cancel()
 		}
