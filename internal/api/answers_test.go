@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -10,12 +11,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/disclosured/disclosured/internal/api"
+	"github.com/disclosured/disclosured/internal/index"
 	"github.com/disclosured/disclosured/internal/ledger"
 	"github.com/disclosured/disclosured/internal/wormhole"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
@@ -237,4 +241,87 @@ func TestFates(t *testing.T) {
 	}
 	_, err := w.client.GetContractFate(t.Context(), &disclosurev1.GetContractFateRequest{ContractId: cid("nb"), Digest: digest("c").String()})
 	wantReason(t, err, "INVALID_FIELD")
+}
+
+// hungHistory is an index whose database takes what it is asked and never answers.
+type hungHistory struct{ *index.Index }
+
+type hung struct{ index.History }
+
+func (h hungHistory) History() index.History { return hung{h.Index.History()} }
+
+func (hung) Consumed(ctx context.Context, _ index.Scope, _ wormhole.Digest, _ int64) (index.Consume, bool, error) {
+	<-ctx.Done()
+	return index.Consume{}, false, ctx.Err()
+}
+
+func (hung) HistorySince(ctx context.Context) (int64, error) {
+	<-ctx.Done()
+	return 0, ctx.Err()
+}
+
+// What the view knows does not wait for a database that hangs, nor fail for one that is gone.
+func TestAnswersWithoutHistory(t *testing.T) {
+	for name, of := range map[string]func(*index.Index) api.Index{
+		"hung": func(x *index.Index) api.Index { return hungHistory{x} },
+		"gone": func(x *index.Index) api.Index { return brokenHistory{x} },
+	} {
+		w := newWorld(t, func(_ *api.Config, d *api.Deps) { d.Index = of(d.Index.(*index.Index)) })
+		w.seed(contract("core", core(guardianSets())), contract("root", node(t, "", digest("ab"))))
+		began := time.Now()
+		for range 100 {
+			info, err := w.client.GetServerInfo(t.Context(), &disclosurev1.GetServerInfoRequest{})
+			if err != nil || info.GetHistorySinceOffset() != 100 {
+				t.Fatalf("%s: history since %d, %v", name, info.GetHistorySinceOffset(), err)
+			}
+		}
+		batch := batchOf(100)
+		for i := range batch.Items {
+			batch.Items[i] = prepareDigest(digest("ab").String())
+		}
+		answer, err := w.client.BatchPrepareRedeem(t.Context(), batch)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%s: 101 calls took %s", name, took)
+		}
+		for _, item := range answer.GetItems() {
+			got := item.GetResponse()
+			if got.GetVerdict() != disclosurev1.RedeemVerdict_REDEEM_VERDICT_ALREADY_CONSUMED || !got.GetConsumption().GetHistoryUnavailable() || got.GetConsumption().GetUpdateId() != "" {
+				t.Fatalf("%s: %v", name, item)
+			}
+		}
+	}
+}
+
+// Callers learn the follower's state and not what its errors say of the operator's hosts and users.
+func TestStreamDetailIsNotTheOperators(t *testing.T) {
+	w := basic(t)
+	for _, state := range []string{"connecting", "waiting", "snapshot", "live", "reconnecting", "halted", "stopped"} {
+		w.setStatus(func(s *api.Status) {
+			s.State, s.Detail = state, "password authentication failed for user svc (10.1.2.3)"
+		})
+		info, err := w.client.GetServerInfo(t.Context(), &disclosurev1.GetServerInfoRequest{})
+		if err != nil || info.GetStreamState() != state || strings.Contains(info.GetStreamDetail(), "svc") || (info.GetStreamDetail() == "") != (state == "live") {
+			t.Errorf("%s: %q, %q, %v", state, info.GetStreamState(), info.GetStreamDetail(), err)
+		}
+	}
+}
+
+// A server that never waits answers what is there.
+func TestNeverWait(t *testing.T) {
+	w := basic(t, func(c *api.Config, _ *api.Deps) { c.MaxWait, c.DefaultWait = 0, 0 })
+	seen := w.apply(created(contract("more", node(t, "a"))))
+	if _, err := w.client.GetCoreState(t.Context(), readWith(&disclosurev1.ReadOptions{AfterUpdateId: seen, MinOffset: 103, ParticipantId: participant})); err != nil {
+		t.Errorf("what is there: %v", err)
+	}
+	_, err := w.client.GetCoreState(t.Context(), readWith(&disclosurev1.ReadOptions{AfterUpdateId: "1220ab"}))
+	wantReason(t, err, api.UpdateNotSeen)
+	_, err = w.client.GetCoreState(t.Context(), readWith(&disclosurev1.ReadOptions{MinOffset: 104, ParticipantId: participant}))
+	wantReason(t, err, api.Behind)
+	answer, err := w.client.GetCoreState(t.Context(), readWith(&disclosurev1.ReadOptions{NotContractIds: []string{cid("core")}}))
+	if err != nil || !answer.GetCoreState().GetContract().GetUnchanged() {
+		t.Errorf("the same contract: %v, %v", answer.GetCoreState().GetContract(), err)
+	}
 }

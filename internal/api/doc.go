@@ -23,8 +23,9 @@
 // say it too late by more than the ledger's silence.
 //
 // What the ledger did not tell is not guessed: a consume before our history is called that, and a forecast (churn.go) counts what was seen
-// and says how much that is. The forecast is the only part that asks the store for a digest that is not consumed; it is left out where the
-// store does not answer at once, so that redeems can be prepared while the database is away.
+// and says how much that is. Nothing that the view knows waits for the store: which update consumed a digest, and the forecast, are left out
+// where history does not answer within a quarter of a second, and then it is left alone for a while. So redeems can be prepared while the
+// database is away. Only a contract's fate is history's own and fails without it.
 //
 // # An error
 //
@@ -41,9 +42,19 @@
 //
 // # Limits
 //
-// Everything that a caller can make us hold is bounded: message sizes in both directions, calls and streams at once (in all and
-// per caller), calls per second per caller, waits, batches, pages. A caller is the address of the socket's other end; headers
-// that claim another address are not looked at. A panic in a call is that call's INTERNAL error, logged with its request id.
+// Everything that a caller can make us hold is bounded. A caller is the address of the socket's other end; headers that claim another
+// address are not looked at. In the order in which a call meets the bounds:
+//
+//   - Connections, in all and per caller (conns.go): one too many is closed at once.
+//   - Calls and streams at once, in all and per caller, and calls per second per caller (places.go): decided when a call's headers are
+//     there. A request has to arrive within the greatest deadline.
+//   - A request's bytes, and its fields, counted on the wire before it is decoded (shape.go). A batch pays for its items here.
+//   - Lists, waits, pages, deadlines (validate.go, read.go).
+//   - An answer's bytes, and those of all answers not yet taken, in all and per caller. A call has its place until its answer is written to
+//     the connection, so that clients that read slowly take up their own places. Who does not take an answer within the send timeout, or
+//     whose socket takes nothing for so long, loses the connection; from a client whose socket is full nothing is read.
+//
+// A panic in a call is that call's INTERNAL error, logged with its request id.
 //
 // # Ends
 //

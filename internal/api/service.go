@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/disclosured/disclosured/internal/index"
@@ -23,6 +24,8 @@ type Service struct {
 	auditing  chan struct{}
 	verdicts  verdicts
 	forecasts forecasts
+	// historyPausedUntil is in nanoseconds since 1970, 0 for never.
+	historyPausedUntil atomic.Int64
 }
 
 func newService(cfg Config, deps Deps, stopping context.Context) *Service {
@@ -102,6 +105,8 @@ func covering(v *index.View, selector index.ScopeSelector, digest wormhole.Diges
 
 // consumption is which update consumed the digest, nil where the node does not hold it.
 //
+// That the digest is consumed is the view's word. History adds which update it was, and where it does not answer in time the answer goes without.
+//
 // Where history does not know the update, what is certain is that the digest was in the trie when the node was activated: that
 // offset is given. (Not where history begins: a node that its signatories made by hand can hold digests that no consume put
 // there.)
@@ -111,9 +116,12 @@ func (s *Service) consumption(ctx context.Context, r *reading, scope index.Scope
 		return nil, nil
 	}
 	r.usedHistory = true
-	consume, known, err := s.index.History().Consumed(ctx, scope, digest, r.view.Position().Offset)
-	if err != nil {
-		return nil, storeFailed(err)
+	consume, known := index.Consume{}, false
+	if asked := s.askHistory(ctx, func(ctx context.Context) (err error) {
+		consume, known, err = s.index.History().Consumed(ctx, scope, digest, r.view.Position().Offset)
+		return err
+	}); !asked {
+		return &disclosurev1.Consumption{BeforeHistoryOffset: node.Offset, HistoryUnavailable: true}, ctx.Err()
 	}
 	if !known {
 		return &disclosurev1.Consumption{BeforeHistoryOffset: node.Offset}, nil
@@ -235,7 +243,7 @@ func (s *Service) GetServerInfo(ctx context.Context, _ *disclosurev1.GetServerIn
 	answer := &disclosurev1.GetServerInfoResponse{
 		Version:          info.Version,
 		StreamState:      status.State,
-		StreamDetail:     clip(status.Detail, maxMessageBytes),
+		StreamDetail:     streamDetails[status.State],
 		Ready:            refused == nil,
 		LedgerApiVersion: status.LedgerAPIVersion,
 		Synchronizers:    status.Synchronizers,
@@ -264,11 +272,48 @@ func (s *Service) GetServerInfo(ctx context.Context, _ *disclosurev1.GetServerIn
 // historySince is the offset after which history is complete. Where the store can't be asked it is the view's own: that claims
 // nothing.
 func (s *Service) historySince(ctx context.Context, view *index.View) int64 {
-	since, err := s.index.History().HistorySince(ctx)
-	if err != nil {
-		return view.Position().Offset
-	}
+	since := view.Position().Offset
+	s.askHistory(ctx, func(ctx context.Context) error {
+		known, err := s.index.History().HistorySince(ctx)
+		if err == nil {
+			since = known
+		}
+		return err
+	})
 	return since
+}
+
+const (
+	// historyTimeout is how long an answer that can do without history waits for it, and historyPause how long such answers leave it
+	// alone after it failed: of a database that hangs every answer would wait as long otherwise.
+	historyTimeout = 250 * time.Millisecond
+	historyPause   = time.Second
+)
+
+// askHistory asks history for what an answer can do without, and reports whether it answered.
+func (s *Service) askHistory(ctx context.Context, ask func(context.Context) error) bool {
+	if s.now().UnixNano() < s.historyPausedUntil.Load() {
+		return false
+	}
+	within, cancel := context.WithTimeout(ctx, historyTimeout)
+	defer cancel()
+	if err := ask(within); err == nil {
+		return true
+	}
+	if ctx.Err() == nil { // not because the caller has gone
+		s.historyPausedUntil.Store(s.now().Add(historyPause).UnixNano())
+	}
+	return false
+}
+
+// streamDetails are what callers are told of a follower's state. Its own detail names the operator's hosts, users and faults.
+var streamDetails = map[string]string{
+	"connecting":   "the participant or the database was not reached yet",
+	"waiting":      "something that the service needs is not there on the participant yet",
+	"snapshot":     "the active contracts are being read",
+	"reconnecting": "the stream from the participant was lost and is being made again",
+	stateHalted:    "an update can't be decoded or applied; the operator has to act",
+	stateStopped:   "the ledger is no longer followed",
 }
 
 // mergeKeys has the keys of both maps.

@@ -1326,8 +1326,11 @@ type Consumption struct {
 	// Set only where the update is not known: at this offset, the activation of the node that holds it, the digest had been
 	// consumed already.
 	BeforeHistoryOffset int64 `protobuf:"varint,4,opt,name=before_history_offset,json=beforeHistoryOffset,proto3" json:"before_history_offset,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// History did not answer in time: the digest is consumed, at before_history_offset at the latest, and which update did it may be known
+	// when asked again. (Without this, history does not know the update.)
+	HistoryUnavailable bool `protobuf:"varint,5,opt,name=history_unavailable,json=historyUnavailable,proto3" json:"history_unavailable,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Consumption) Reset() {
@@ -1386,6 +1389,13 @@ func (x *Consumption) GetBeforeHistoryOffset() int64 {
 		return x.BeforeHistoryOffset
 	}
 	return 0
+}
+
+func (x *Consumption) GetHistoryUnavailable() bool {
+	if x != nil {
+		return x.HistoryUnavailable
+	}
+	return false
 }
 
 // Finding is one finding of the audit.
@@ -3625,7 +3635,8 @@ type GetServerInfoResponse struct {
 	Answer  *Answer `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"`
 	Version string  `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// connecting, waiting, snapshot, live, reconnecting, halted, stopped.
-	StreamState  string `protobuf:"bytes,3,opt,name=stream_state,json=streamState,proto3" json:"stream_state,omitempty"`
+	StreamState string `protobuf:"bytes,3,opt,name=stream_state,json=streamState,proto3" json:"stream_state,omitempty"`
+	// What that state means, in fixed words. What exactly is wrong is the operator's to know: it is in the log and at /healthz.
 	StreamDetail string `protobuf:"bytes,4,opt,name=stream_detail,json=streamDetail,proto3" json:"stream_detail,omitempty"`
 	Ready        bool   `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`
 	// Why not ready, as the reason of an error; empty when ready.
@@ -3635,7 +3646,8 @@ type GetServerInfoResponse struct {
 	Packages         []*PackageInfo `protobuf:"bytes,9,rep,name=packages,proto3" json:"packages,omitempty"`
 	Anchors          *Anchors       `protobuf:"bytes,10,opt,name=anchors,proto3" json:"anchors,omitempty"`
 	// postgres or none.
-	Store              string                 `protobuf:"bytes,11,opt,name=store,proto3" json:"store,omitempty"`
+	Store string `protobuf:"bytes,11,opt,name=store,proto3" json:"store,omitempty"`
+	// History is complete after this offset. The position's own offset where history did not answer in time: that claims nothing.
 	HistorySinceOffset int64                  `protobuf:"varint,12,opt,name=history_since_offset,json=historySinceOffset,proto3" json:"history_since_offset,omitempty"`
 	StartedAt          *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
 	ActiveNodes        int64                  `protobuf:"varint,14,opt,name=active_nodes,json=activeNodes,proto3" json:"active_nodes,omitempty"`
@@ -4008,13 +4020,14 @@ const file_disclosure_v1_disclosure_proto_rawDesc = "" +
 	"\vGuardianSet\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x03R\x05index\x12\x12\n" +
 	"\x04keys\x18\x02 \x03(\tR\x04keys\x12C\n" +
-	"\x0fexpiration_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x0eexpirationTime\"\xb3\x01\n" +
+	"\x0fexpiration_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x0eexpirationTime\"\xe4\x01\n" +
 	"\vConsumption\x12\x16\n" +
 	"\x06offset\x18\x01 \x01(\x03R\x06offset\x12\x1b\n" +
 	"\tupdate_id\x18\x02 \x01(\tR\bupdateId\x12;\n" +
 	"\vrecord_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"recordTime\x122\n" +
-	"\x15before_history_offset\x18\x04 \x01(\x03R\x13beforeHistoryOffset\"\xb2\x01\n" +
+	"\x15before_history_offset\x18\x04 \x01(\x03R\x13beforeHistoryOffset\x12/\n" +
+	"\x13history_unavailable\x18\x05 \x01(\bR\x12historyUnavailable\"\xb2\x01\n" +
 	"\aFinding\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12*\n" +
 	"\x05scope\x18\x02 \x01(\v2\x14.disclosure.v1.ScopeR\x05scope\x12\x16\n" +
