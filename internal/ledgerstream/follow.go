@@ -268,6 +268,7 @@ func (s *session) commit(ctx context.Context, batch ledger.Batch) *ending {
 		}
 	}
 	s.moveTo(pos)
+	s.f.reached = pos
 	s.progressed = true
 	s.prove()
 	return nil

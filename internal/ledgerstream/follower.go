@@ -43,6 +43,9 @@ type Follower struct {
 	// lastHeard is when a stream last delivered anything, in Unix nanoseconds; 0 for never.
 	lastHeard atomic.Int64
 
+	// reached is the place that this follower itself brought the index to, or found right; see missed. Only Run's goroutine has it.
+	reached ledger.Position
+
 	mu      sync.Mutex
 	status  Status
 	changed chan struct{}

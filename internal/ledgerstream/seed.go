@@ -65,6 +65,7 @@ func (s *session) seed(ctx context.Context, p peer, reason ledger.SeedReason) *e
 	if !s.seeded || s.pos.ParticipantID != p.participantID || s.pos.Offset != p.ledgerEnd {
 		return ended("sink", "the index stands at %d of %q after a seed at %d of %q", s.pos.Offset, s.pos.ParticipantID, p.ledgerEnd, p.participantID)
 	}
+	s.f.reached = s.pos
 	s.proven(p.ledgerEnd, p.ledgerEndAt)
 	return nil
 }

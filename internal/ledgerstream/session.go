@@ -305,7 +305,13 @@ func (s *session) mustSeed(ctx context.Context, p peer, asked ledger.SeedReason)
 		s.f.log.Warn("the index was built with another filter", "was", pos.Filter, "is", s.filter.identity())
 		return ledger.SeedConfigChanged, nil
 	}
-	return cmp.Or(asked, pos.Reseed), nil
+	if reason := cmp.Or(asked, pos.Reseed); reason != "" {
+		return reason, nil
+	}
+	if missed, end := s.missed(ctx, p); end != nil || missed {
+		return ledger.SeedDamaged, end
+	}
+	return "", nil
 }
 
 // sameHistory reports whether the last update that the index applied is still at its offset. A participant restored to an
