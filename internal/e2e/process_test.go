@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -323,7 +324,21 @@ func (s *service) waitState(within time.Duration, state string) string {
 		if info.StreamState != state {
 			return fmt.Errorf("it is %s: %s", info.StreamState, info.StreamDetail)
 		}
-		detail = info.StreamDetail
+		// Callers are told the state; what exactly is wrong is the operator's to read.
+		_, text, err := s.get("/healthz")
+		if err != nil {
+			return err
+		}
+		var report struct {
+			Stream struct{ State, Detail string }
+		}
+		if err := json.Unmarshal([]byte(text), &report); err != nil {
+			return fmt.Errorf("/healthz: %w", err)
+		}
+		if report.Stream.State != state {
+			return fmt.Errorf("it is %s: %s", report.Stream.State, report.Stream.Detail)
+		}
+		detail = report.Stream.Detail
 		return nil
 	})
 	return detail
