@@ -23,6 +23,8 @@ type ApplyStats struct {
 	Imports, Purges int
 	// UnknownArchives and UnknownUnassigns are those of contracts that the view did not hold. They change nothing.
 	UnknownArchives, UnknownUnassigns int
+	// Unknown is the first of these, nil for none.
+	Unknown *UnknownEnd
 	// AssignedFirst are assignments, other than imports, for which nothing was in flight: they came before their unassignment,
 	// or that was not seen.
 	AssignedFirst int
@@ -32,6 +34,19 @@ type ApplyStats struct {
 	Blobs map[ledger.BlobCheck]int
 	// Classes counts the activations by class.
 	Classes map[Class]int
+}
+
+// UnknownEnd is an archive or unassignment of a contract that the view did not hold.
+type UnknownEnd struct {
+	ContractID string
+	Offset     int64
+}
+
+// unknown keeps the first.
+func (s *ApplyStats) unknown(contractID string, offset int64) {
+	if s.Unknown == nil {
+		s.Unknown = &UnknownEnd{contractID, offset}
+	}
 }
 
 // change is a batch being applied: the view so far, and what of it is new.
@@ -205,6 +220,7 @@ func (c *change) event(st *step, ev *ledger.Event, archived map[Scope][]*Entry) 
 		stats.Archived++
 		if now.first == nil {
 			stats.UnknownArchives++
+			stats.unknown(ev.ContractID, st.Offset)
 		}
 		st.ended[ev.ContractID] = ArchivedOnly
 	case ledger.Unassigned:
@@ -216,6 +232,7 @@ func (c *change) event(st *step, ev *ledger.Event, archived map[Scope][]*Entry) 
 		var known bool
 		if after, known = now.unassigned(ev.Source, ev.Target, ev.ReassignmentCounter); !known {
 			stats.UnknownUnassigns++
+			stats.unknown(ev.ContractID, st.Offset)
 		}
 	}
 	for e := range now.all() {

@@ -61,6 +61,9 @@ type Index struct {
 	suspect *View
 	// seeded is the offset of the present generation's seed, or a later one: SeedOffset of the position.
 	seeded int64
+	// warned is when warnUnknown last logged, and unsaid how many ends of unknown contracts came since.
+	warned time.Time
+	unsaid int
 
 	now     atomic.Pointer[published]
 	waiters updateWaiters
@@ -244,6 +247,27 @@ func (x *Index) Apply(ctx context.Context, b ledger.Batch) error {
 		}
 		return fmt.Errorf("storing the batch (%d, %d]: %w", b.After, b.Through, err)
 	}
+	x.warnUnknown(&delta.Stats)
 	x.publish(Publication{View: next, Stats: &delta.Stats, Apply: computed.Sub(began), Commit: x.opts.Clock().Sub(computed)}, delta.Updates)
 	return nil
+}
+
+// unknownInterval is how often ends of unknown contracts are logged at most.
+const unknownInterval = time.Minute
+
+// warnUnknown says that contracts ended which the index did not hold. That changes nothing, and imports, repairs and participants that
+// forget an event bring it about; but it is also how an index shows itself that lacks what it should hold. An audit against the
+// ledger tells the two apart.
+func (x *Index) warnUnknown(stats *ApplyStats) {
+	if stats.Unknown == nil {
+		return
+	}
+	x.unsaid += stats.UnknownArchives + stats.UnknownUnassigns
+	now := x.opts.Clock()
+	if !x.warned.IsZero() && now.Sub(x.warned) < unknownInterval {
+		return
+	}
+	x.opts.Logger.Warn("contracts were archived or unassigned that the index does not hold: if nothing was imported or repaired on the participant, audit the index against the ledger",
+		"contract", stats.Unknown.ContractID, "offset", stats.Unknown.Offset, "count", x.unsaid)
+	x.warned, x.unsaid = now, 0
 }

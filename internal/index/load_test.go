@@ -1,10 +1,14 @@
 package index_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/disclosured/disclosured/internal/index"
 	"github.com/disclosured/disclosured/internal/index/indextest"
@@ -105,5 +109,27 @@ func TestDamageFoundLaterLeavesTheViewThatWasTrue(t *testing.T) {
 	}
 	if got := x.View().Position().Offset; got != 4 {
 		t.Errorf("offset %d, want 4", got)
+	}
+}
+
+// Ends of contracts that the index does not hold are said once a minute, with one of them and their number.
+func TestEndsOfUnknownContractsAreLogged(t *testing.T) {
+	now := indextest.Epoch
+	var log bytes.Buffer
+	x, err := index.Open(t.Context(), policy, nil, index.Options{Clock: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustSeed(t, x)
+	for i := range int64(4) {
+		u := ledger.Update{Offset: 2 + i, UpdateID: fmt.Sprint("u", i), Events: []ledger.Event{{Kind: ledger.Archived, ContractID: fmt.Sprint("stranger", i)}}}
+		if err := x.Apply(t.Context(), ledger.Batch{ParticipantID: participant, After: 1 + i, Updates: []ledger.Update{u}, Through: 2 + i}); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(25 * time.Second)
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "contract=stranger0 offset=2 count=1") || !strings.Contains(lines[1], "contract=stranger3 offset=5 count=3") {
+		t.Errorf("logged:\n%s", log.String())
 	}
 }
