@@ -117,3 +117,15 @@ func TestHolderIsTheBoundAddress(t *testing.T) {
 		t.Error("two processes on one host have one name")
 	}
 }
+
+// What may be mended by waiting is waited for and exits with 1, and isn't said in the log with every attempt.
+func TestAnAbsentParticipantIsSaidOnce(t *testing.T) {
+	code, said := exit(t, "serve", "--participant-plaintext", "--participant-address", "127.0.0.1:1", "--participant-read-as", operatorParty,
+		"--anchors-guardian-governance", "g::1220bb", "--api-listen", "127.0.0.1:0", "--ops-listen", "", "--participant-start-timeout", "1800ms")
+	if code != exitFailure || !strings.Contains(said, "participant.start_timeout") {
+		t.Errorf("exit %d, and it said %s", code, said)
+	}
+	if n := strings.Count(said, "does not answer yet"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, said)
+	}
+}
