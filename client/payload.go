@@ -8,11 +8,11 @@ import (
 	"github.com/disclosured/disclosured/internal/wormhole"
 )
 
-// schemas are the known versions of the templates that are disclosed.
+// schemas are the known versions of the model's templates: those that are disclosed, and the proposals.
 var schemas = func() map[Template][]damlvalue.Type {
 	known := map[Template][]damlvalue.Type{}
-	for _, t := range []Template{ReplayNode, CoreState, ReplayRootRegistry, EmitterRegistry, Emitter} {
-		known[t] = wormhole.Schemas(string(t))
+	for _, t := range append(wormhole.Templates(), wormhole.ReplayRootRequestTemplate, wormhole.EmitterRequestTemplate) {
+		known[Template(t.QualifiedName())] = wormhole.Schemas(t.QualifiedName())
 	}
 	return known
 }()

@@ -83,6 +83,8 @@ func newRootCommand() *cobra.Command {
 		newSimCommand(),
 		newResolveCommand(),
 		newAuditCommand(),
+		newVAACommand(),
+		newVerifyCommand(),
 		newDoctorCommand(),
 		newConfigCommand(),
 		newVersionCommand(),
