@@ -221,8 +221,9 @@ type redeem struct {
 	// row is how many submissions did not commit, distrusted how many for what was disclosed, lacking how many in a row for contracts that
 	// the submission lacked; unverified is how many rounds of questions in a row ended without an answer that verifies.
 	row, distrusted, lacking, unverified int
-	// consumed: the ledger's model said that the digest is consumed.
-	consumed *LedgerError
+	// consumed: the ledger's model said that the digest is consumed. consumedBy is the update that did, while it is not known whose it is.
+	consumed   *LedgerError
+	consumedBy string
 	// open are the submissions whose outcome is unknown: they may have committed, or may yet.
 	open []Prepared
 	// duplicate: the participant said that a submission under the command id has committed.
@@ -333,6 +334,10 @@ func (r *redeem) whatToCheck() string {
 	if r.duplicate != nil {
 		return fmt.Sprintf("the participant said that command %s has committed (completion offset %s), and the service did not show it yet: ask it again whether digest %s is consumed",
 			r.commandID, r.duplicate.Metadata["completion_offset"], r.digest)
+	}
+	if r.consumedBy != "" {
+		return fmt.Sprintf("whether update %s, which consumed digest %s, is ours: it is if its command id, which your participant shows to the submitting parties, is %s",
+			r.consumedBy, r.digest, r.commandID)
 	}
 	node := r.open[len(r.open)-1].ReplayNodeContractID
 	return fmt.Sprintf("whether digest %s is consumed, until it is or until replay node %s is archived without it (then the submission is dead); or the completion of command %s at your participant. Submitting again under that command id is safe",

@@ -14,6 +14,7 @@ import (
 	"github.com/disclosured/disclosured/client"
 	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
 	"github.com/disclosured/disclosured/internal/wormhole"
+	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
 
 const submitMethod = "/com.daml.ledger.api.v2.CommandService/SubmitAndWaitForTransaction"
@@ -230,6 +231,64 @@ func TestRedeemCancelledWhileSubmitting(t *testing.T) {
 			return client.Submitted{}, ctx.Err()
 		}
 		return done, err
+	})
+	w.want(outcome, err, client.Committed, vaa.Digest())
+}
+
+// A submission that nobody waited for is an outcome to be read; where its repetition says no more than the first, whose it was is left
+// to the caller, with the update.
+func TestRedeemWithoutWaiting(t *testing.T) {
+	w := newWorld(t, worldOptions{threshold: 4})
+	c := w.client(w.options())
+	user := w.party("user")
+	vaa := w.vaa()
+	outcome, err := c.Redeem(t.Context(), w.request(vaa), func(ctx context.Context, p client.Prepared) (client.Submitted, error) {
+		if !p.Probe {
+			if _, err := w.redeemer(user)(ctx, p); err != nil {
+				t.Error(err)
+			}
+		}
+		return client.Submitted{}, nil
+	})
+	w.want(outcome, err, client.Unknown, vaa.Digest())
+	if on := w.consumed(vaa.Digest()); outcome.Reason != "UNATTRIBUTED" || !strings.Contains(outcome.Check, on[0].UpdateID) {
+		t.Errorf("outcome %+v", outcome)
+	}
+	// With one that waits when it is asked to repeat, it is known.
+	vaa = w.vaa()
+	outcome, err = c.Redeem(t.Context(), w.request(vaa), func(ctx context.Context, p client.Prepared) (client.Submitted, error) {
+		done, err := w.redeemer(user)(ctx, p)
+		if !p.Probe {
+			done, err = client.Submitted{}, nil
+		}
+		return done, err
+	})
+	w.want(outcome, err, client.Committed, vaa.Digest())
+}
+
+// A VAA of a guardian set that was replaced is good until that set expires, and the submission is told when.
+func TestRedeemOfAnExpiringSet(t *testing.T) {
+	w := newWorld(t, worldOptions{threshold: 4})
+	c := w.client(w.options())
+	user := w.party("user")
+	vaa := w.vaa()
+	upgrade, err := w.world.UpgradeVAA()
+	if err != nil {
+		t.Fatal(err)
+	}
+	coreState, update, err := w.world.Govern(t.Context(), w.submit, w.world.CoreState, upgrade)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("a service that knows the new CoreState", func() error {
+		_, err := w.api.GetCoreState(t.Context(), &disclosurev1.GetCoreStateRequest{Read: &disclosurev1.ReadOptions{AfterUpdateId: update.UpdateID}})
+		return err
+	})
+	outcome, err := c.Redeem(t.Context(), w.request(vaa), func(ctx context.Context, p client.Prepared) (client.Submitted, error) {
+		if p.GuardianSetExpiresAt.IsZero() || p.CoreStateContractID != coreState {
+			t.Errorf("prepared with CoreState %s, set expires at %s", p.CoreStateContractID, p.GuardianSetExpiresAt)
+		}
+		return w.redeemer(user)(ctx, p)
 	})
 	w.want(outcome, err, client.Committed, vaa.Digest())
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -119,6 +120,7 @@ func (r *redeem) attribute(ctx context.Context, a *answer) (*Outcome, error) {
 	ctx, cancel := outlast(ctx, r.c.options.SettleTime)
 	defer cancel()
 	for n := 1; len(r.open) > 0; n++ {
+		r.consumedBy = a.updateID
 		probe := r.open[len(r.open)-1]
 		probe.Probe = true
 		r.probes++
@@ -131,15 +133,33 @@ func (r *redeem) attribute(ctx context.Context, a *answer) (*Outcome, error) {
 		case said != nil && said.Reason == inactive:
 			// It passed the participant's deduplication and was ordered: nothing under this command id had committed.
 			r.open = nil
-		case class == ClassUnknown, class == ClassInFlight, class == ClassBackoff, class == ClassRefresh && said.Reason != "CONTRACT_NOT_FOUND":
+		case n < maxProbes && saysNothing(class, said):
 			if werr := r.wait(ctx, r.c.options.backoff(n)); werr != nil {
 				return nil, werr
 			}
 		default:
+			if err == nil {
+				err = errors.New("the submission is not waited for")
+			}
 			return nil, &stopError{"UNATTRIBUTED", fmt.Errorf("the digest is consumed by update %q, and whether that is ours the participant does not say: %w", a.updateID, err)}
 		}
 	}
 	return &Outcome{State: Consumed, UpdateID: a.updateID, Reason: alreadyConsumed}, nil
+}
+
+// maxProbes bounds how often an open submission is repeated to learn whose the consumption is.
+const maxProbes = 10
+
+// saysNothing reports whether a repeated submission ended in a way that tells nothing, and may end otherwise the next time.
+func saysNothing(class Class, said *LedgerError) bool {
+	switch class {
+	case ClassUnknown, ClassInFlight, ClassBackoff:
+		return true
+	case ClassRefresh:
+		return said.Reason != "CONTRACT_NOT_FOUND" // which it meets before deduplication, each time
+	default:
+		return false
+	}
 }
 
 const inactive = "LOCAL_VERDICT_INACTIVE_CONTRACTS"
