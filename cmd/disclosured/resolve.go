@@ -82,7 +82,10 @@ func newResolveCommand() *cobra.Command {
 				disclosurev1.RedeemVerdict_REDEEM_VERDICT_NOT_CONSUMED:
 				return nil
 			}
-			return errNo
+			if rule := answer.FailedRule; rule != nil {
+				return fmt.Errorf("%w: the VAA is invalid: %s (%s)", errNo, rule.Message, rule.Code)
+			}
+			return fmt.Errorf("%w: the verdict is %s", errNo, strings.TrimPrefix(answer.Verdict.String(), "REDEEM_VERDICT_"))
 		},
 	}
 	server.add(cmd.Flags())

@@ -189,7 +189,10 @@ func (f *Follower) note(end *ending, s *session, fruitless int, delay time.Durat
 	case end.reason == "eof" && s.progressed, end.reason == "access_token_expired", end.reason == "stale_stream_authorization":
 		level = slog.LevelInfo
 	}
-	attributes := []any{"reason", end.reason, "error", end.Error(), "offset", s.pos.Offset, "again_in", delay}
+	attributes := []any{"reason", end.reason, "error", end.Error(), "again_in", delay}
+	if s.seeded { // else the session ended before it knew where the index stands
+		attributes = append(attributes, "offset", s.pos.Offset)
+	}
 	if fruitless >= stuckAfter {
 		level = slog.LevelError
 		attributes = append(attributes, "stuck_at", s.pos.Offset, "times", fruitless)
