@@ -286,7 +286,7 @@ func (s *Service) historySince(ctx context.Context, view *index.View) int64 {
 const (
 	// historyTimeout is how long an answer that can do without history waits for it, and historyPause how long such answers leave it
 	// alone after it failed: of a database that hangs every answer would wait as long otherwise.
-	historyTimeout = 250 * time.Millisecond
+	historyTimeout = time.Second
 	historyPause   = time.Second
 )
 

@@ -48,6 +48,8 @@ type judge struct {
 	answers, errors map[string]int
 	wrongs          []string
 	wrongN          int
+	// attributed answers say by which update a digest was consumed, unattributed ones that history did not answer in time.
+	attributed, unattributed int
 	// marks are commits in the order in which they were known, with the greatest offset so far: what was known before a moment has to
 	// be in an index that was proven complete at that moment.
 	marks []mark
@@ -123,7 +125,17 @@ func (j *judge) total() (n int, summary string) {
 	for _, count := range j.answers {
 		n += count
 	}
-	return n, fmt.Sprintf("answers %s, errors %s, wrong %d", counts(j.answers), counts(j.errors), j.wrongN)
+	return n, fmt.Sprintf("answers %s; consumed by a named update %d, history unavailable %d; errors %s; wrong %d",
+		counts(j.answers), j.attributed, j.unattributed, counts(j.errors), j.wrongN)
+}
+
+// knewByWhom fails the test where no answer at all said by which update a digest was consumed.
+func (j *judge) knewByWhom() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.attributed == 0 {
+		j.t.Error("no answer said by which update a digest was consumed")
+	}
 }
 
 func counts(m map[string]int) string {
@@ -441,9 +453,24 @@ func (j *judge) checkNode(call string, c consumption, answer *disclosurev1.Answe
 	if !consumed {
 		return
 	}
+	if by.GetHistoryUnavailable() { // said so, and judged as far as it goes: the machine was busy, or the database away
+		j.mu.Lock()
+		j.unattributed++
+		j.mu.Unlock()
+		return
+	}
+	if by.GetUpdateId() != "" {
+		j.mu.Lock()
+		j.attributed++
+		j.mu.Unlock()
+	}
 	switch {
 	case by.GetUpdateId() != "" && by.UpdateId != consumes[0].UpdateID:
 		j.wrong("%s: digest %s was consumed by update %s, not by %s", call, c.digest, consumes[0].UpdateID, by.UpdateId)
+	case by.GetHistoryUnavailable(): // the database did not answer in time, and the answer says so
+		j.mu.Lock()
+		j.errors["history_unavailable"]++
+		j.mu.Unlock()
 	case by.GetUpdateId() == "" && j.history && consumes[0].Offset > j.since:
 		j.wrong("%s: digest %s was consumed at offset %d, within history; the answer at offset %d does not say by whom", call, c.digest, consumes[0].Offset, at)
 	case by.GetUpdateId() == "" && by.GetBeforeHistoryOffset() < consumes[0].Offset:
