@@ -327,7 +327,11 @@ var faults = []fault{
 			r.staleAnswers()
 			r.shows(`disclosured_stream_halts_total{reason="oversized"}`)
 			detail := r.svc.waitState(patience, "halted")
-			checkMentions(r.T, "the detail", detail, fmt.Sprintf("after offset %d", before), "1048576", "larger")
+			checkMentions(r.T, "the detail", detail, "1048576", "larger")
+			var after int64
+			if _, err := fmt.Sscanf(detail, "after offset %d", &after); err != nil || after > before {
+				r.Errorf("the detail does not say after which offset, which is not past %d: %s", before, detail)
+			}
 			r.svc.stop()
 			r.settings["participant.max_message_bytes"] = "16777216"
 			r.start()

@@ -53,6 +53,7 @@ func TestKillAtRandomMoments(t *testing.T) {
 	}
 	svc.stop()
 	n, summary := j.total()
+	j.knewByWhom()
 	t.Logf("%d kills (%d while starting, %d at work), %d consumes, %d answers judged: %s",
 		kills, early, atWork, load.consumes.Load(), n, summary)
 	if n == 0 || load.consumes.Load() == 0 {

@@ -83,12 +83,20 @@ func (w *world) follow() settings {
 		"participant.plaintext":       "true",
 		"participant.read_as":         fmt.Sprintf("[%q]", w.Operator),
 		"participant.poll_interval":   "100ms",
-		"participant.call_timeout":    "500ms",
+		"participant.call_timeout":    callTimeout().String(),
 		"anchors.operators":           fmt.Sprintf("[%q]", w.Operator),
 		"anchors.guardian_governance": fmt.Sprintf("%q", w.GuardianGovernance),
 		"api.freshness_bound":         freshnessBound.String(),
 		"api.rate_per_caller":         "0",
 	}
+}
+
+// callTimeout is participant.call_timeout of the tests: as short as the machine allows.
+func callTimeout() time.Duration {
+	if raceEnabled {
+		return 5 * time.Second
+	}
+	return time.Second
 }
 
 // freshnessBound is api.freshness_bound of the tests.

@@ -26,13 +26,18 @@ var soak = os.Getenv("DISCLOSURED_SOAK") != ""
 var program string
 
 // sideBySide is how many of the parallel tests run at once: they wait far more than they compute.
-const sideBySide = "12"
+func sideBySide() string {
+	if raceEnabled { // which computes much
+		return "4"
+	}
+	return "12"
+}
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
 	flag.Parse()
-	if err := flag.Set("test.parallel", sideBySide); err != nil {
+	if err := flag.Set("test.parallel", sideBySide()); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
@@ -47,6 +52,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	code := pgtest.Around(m).Run()
+	parent.stop()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, "e2e: goroutines are left after the tests:", err)

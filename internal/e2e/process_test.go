@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +30,12 @@ import (
 )
 
 // patience bounds the waits for what should take moments: the machine may be busy.
-const patience = 60 * time.Second
+var patience = func() time.Duration {
+	if raceEnabled {
+		return 3 * time.Minute
+	}
+	return time.Minute
+}()
 
 // settings are a service's, by their names in the configuration file, as "participant.address".
 type settings map[string]string
@@ -121,7 +127,7 @@ func start(t testing.TB, env []string, args ...string) *process {
 		return strings.HasPrefix(entry, "DISCLOSURED_") && !strings.HasPrefix(entry, "DISCLOSURED_POSTGRES_BIN=") || strings.HasPrefix(entry, "DATABASE_URL=")
 	}), env...)
 	p.cmd.SysProcAttr = dieWithUs()
-	if err := p.cmd.Start(); err != nil {
+	if err := parent.start(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -142,6 +148,37 @@ func start(t testing.TB, env []string, args ...string) *process {
 		}
 	})
 	return p
+}
+
+// parent starts all processes from one thread, which lasts as long as the tests: what the kernel calls the death of a parent is that of the
+// thread that started the process (see dieWithUs), and threads come and go.
+var parent = &starter{}
+
+type starter struct {
+	once  sync.Once
+	tasks chan func()
+}
+
+func (s *starter) start(cmd *exec.Cmd) error {
+	s.once.Do(func() {
+		s.tasks = make(chan func())
+		go func() {
+			runtime.LockOSThread()
+			for task := range s.tasks {
+				task()
+			}
+		}()
+	})
+	started := make(chan error)
+	s.tasks <- func() { started <- cmd.Start() }
+	return <-started
+}
+
+// stop ends the thread, and with it whatever process is left.
+func (s *starter) stop() {
+	if s.tasks != nil {
+		close(s.tasks)
+	}
 }
 
 // run runs the program to its end and returns its exit code and what it wrote.
@@ -307,6 +344,9 @@ func (s *service) live() {
 
 // info is GetServerInfo.
 func (s *service) info() (*disclosurev1.GetServerInfoResponse, error) {
+	if s.ended() {
+		return nil, fmt.Errorf("the process has ended: %s", s.cmd.ProcessState)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return s.api.GetServerInfo(ctx, &disclosurev1.GetServerInfoRequest{})

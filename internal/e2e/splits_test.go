@@ -47,5 +47,6 @@ func TestReadersDuringSplits(t *testing.T) {
 	}
 	took := svc.stop()
 	n, summary := j.total()
+	j.knewByWhom()
 	t.Logf("%d splits, %d consumes, %d readers, %d answers judged: %s; stopped in %s", split.Load(), consumes.Load(), readers, n, summary, took.Round(time.Millisecond))
 }

@@ -67,6 +67,7 @@ func TestE10StopsInOrderUnderLoad(t *testing.T) {
 		t.Errorf("the slowest stop took %s, the bound is %s", slowest, stopBound)
 	}
 	n, summary := j.total()
+	j.knewByWhom()
 	t.Logf("%d stops, the slowest took %s; %d answers judged: %s", stops+1, slowest.Round(time.Millisecond), n, summary)
 }
 
