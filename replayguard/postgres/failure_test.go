@@ -193,7 +193,8 @@ func wantFailure(t *testing.T, address string) {
 		if err == nil || errors.As(err, &refusal) || errors.Is(err, replayguard.ErrNoReservation) {
 			t.Errorf("%s: got %v, want a failure", name, err)
 		}
-		if took := time.Since(began); took > timeout+2*time.Second {
+		// Without a timeout of its own a call would take the driver's two minutes; a busy machine takes seconds of what it likes.
+		if took := time.Since(began); took > timeout+30*time.Second {
 			t.Errorf("%s took %v, its timeout is %v", name, took, timeout)
 		}
 	}
