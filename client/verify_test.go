@@ -184,7 +184,15 @@ func TestEveryChangedByteIsCaught(t *testing.T) {
 				tried++
 				changed := slices.Clone(r.Blob)
 				changed[at] ^= flip
-				report, err := client.Verify(changed, strict)
+				// What is caught with less to go by is caught with more.
+				report, err := client.Verify(changed, loose)
+				if err == nil {
+					uncovered++
+					if !documented {
+						t.Fatalf("%s %s: byte %d changed by %02x is not caught without a claimed id and a list of package ids, and no documentation says so", r.template(), r.ContractID, at, flip)
+					}
+					report, err = client.Verify(changed, strict)
+				}
 				if !errors.Is(err, client.ErrRefused) {
 					t.Fatalf("%s %s: byte %d changed by %02x is not caught", r.template(), r.ContractID, at, flip)
 				}
@@ -193,13 +201,6 @@ func TestEveryChangedByteIsCaught(t *testing.T) {
 						depths[check.Depth]++
 						break
 					}
-				}
-				_, err = client.Verify(changed, loose)
-				if err == nil {
-					uncovered++
-				}
-				if err == nil && !documented {
-					t.Fatalf("%s %s: byte %d changed by %02x is not caught without a claimed id and a list of package ids, and no documentation says so", r.template(), r.ContractID, at, flip)
 				}
 			}
 		}
