@@ -43,10 +43,8 @@ func (l *state) begin(sub *submission, now time.Time) (*pending, *rejection) {
 	if r := l.confirm(p); r != nil {
 		return nil, r
 	}
-	for _, in := range x.inputs {
-		if in.consumed {
-			l.locked[in.contract.id] = true
-		}
+	for _, cid := range p.locks() {
+		l.locked[cid] = true
 	}
 	l.inFlight[p.change] = true
 	return p, nil
@@ -54,11 +52,22 @@ func (l *state) begin(sub *submission, now time.Time) (*pending, *rejection) {
 
 func (l *state) abandon(p *pending) {
 	delete(l.inFlight, p.change)
+	for _, cid := range p.locks() {
+		delete(l.locked, cid)
+	}
+}
+
+// locks are the contracts that nobody else may archive or reassign until the commit: those that it archives, and those that it moves.
+func (p *pending) locks() (ids []string) {
 	for _, in := range p.exec.inputs {
 		if in.consumed {
-			delete(l.locked, in.contract.id)
+			ids = append(ids, in.contract.id)
 		}
 	}
+	for _, a := range p.moves {
+		ids = append(ids, a.contract.id)
+	}
+	return ids
 }
 
 // finish commits. The update is nil for a transaction without any effect, which can't be.

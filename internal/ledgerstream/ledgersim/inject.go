@@ -224,8 +224,8 @@ func (s *Sim) Purge(contractIDs ...string) (offset int64, err error) {
 		var leaving []*activation
 		for _, id := range contractIDs {
 			active := l.active[id]
-			if len(active) == 0 || len(leaving) > 0 && active[0].synchronizer != leaving[0].synchronizer {
-				err = fmt.Errorf("purge %s: not active, or on another synchronizer than the others", id)
+			if len(active) == 0 || l.locked[id] || len(leaving) > 0 && active[0].synchronizer != leaving[0].synchronizer {
+				err = fmt.Errorf("purge %s: not active, about to be archived, or on another synchronizer than the others", id)
 				return
 			}
 			leaving = append(leaving, active[0])
@@ -244,8 +244,8 @@ func (s *Sim) Unassign(target string, contractIDs ...string) (offset int64, id s
 		var leaving []*activation
 		for _, cid := range contractIDs {
 			active := l.active[cid]
-			if len(active) == 0 || len(leaving) > 0 && active[0].synchronizer != leaving[0].synchronizer {
-				err = fmt.Errorf("unassign %s: not active, or on another synchronizer than the others", cid)
+			if len(active) == 0 || l.locked[cid] || len(leaving) > 0 && active[0].synchronizer != leaving[0].synchronizer {
+				err = fmt.Errorf("unassign %s: not active, about to be archived, or on another synchronizer than the others", cid)
 				return
 			}
 			leaving = append(leaving, active[0])

@@ -37,6 +37,7 @@ func (l *state) reassign(sub *reassignSubmission, now time.Time) (*update, *reje
 func (l *state) unassign(sub *reassignSubmission, now time.Time) (*update, *rejection) {
 	first := sub.commands[0]
 	var leaving []*activation
+	var locked, confirming []string
 	for _, c := range sub.commands {
 		a := l.activeOn(c.contractID, c.source)
 		if a == nil {
@@ -45,7 +46,14 @@ func (l *state) unassign(sub *reassignSubmission, now time.Time) (*update, *reje
 		if !a.contract.stakeholder(sub.submitter) {
 			return nil, contractNotFound(c.contractID)
 		}
+		if l.locked[c.contractID] { // by a transaction that is about to archive it
+			locked, confirming = append(locked, c.contractID), union(confirming, a.contract.signatories)
+		}
 		leaving = append(leaving, a)
+	}
+	if len(locked) > 0 {
+		l.advance(rejectionSpan)
+		return nil, l.verdict(contention, "LOCAL_VERDICT_LOCKED_CONTRACTS", "locked", locked, first.source, confirming).after(time.Second)
 	}
 	return l.leave(leaving, first.target, sub.submitter, sub.commandID, sub.workflowID, now), nil
 }

@@ -179,3 +179,34 @@ func TestContention(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestUnassignmentContends: what a submission is about to archive can't leave its synchronizer under it; it would come back beside its
+// successor.
+func TestUnassignmentContends(t *testing.T) {
+	w := newWorld(t, ledgersim.Options{Seed: 3, Synchronizers: 2}, 4)
+	release := w.sim.HoldCommits()
+	node := w.covering(w.vaa(1).Digest())
+	outcome := make(chan error, 1)
+	go func() {
+		_, err := w.redeem(w.vaa(1), node)
+		outcome <- err
+	}()
+	if err := w.sim.AwaitPending(w.ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	syncs := w.sim.Synchronizers()
+	_, err := w.client.Unassign(w.ctx, w.operator, node.ContractID, syncs[0], syncs[1])
+	if got := wantReason(t, err, submit.ReasonLocked); len(got.Contracts) != 1 || got.Contracts[0] != node.ContractID {
+		t.Errorf("got %+v, want the node's id", got)
+	}
+	if _, _, err := w.sim.Unassign(syncs[1], node.ContractID); err == nil {
+		t.Error("a locked contract was unassigned")
+	}
+	release()
+	if err := <-outcome; err != nil {
+		t.Fatal(err)
+	}
+	if got := w.covering(w.vaa(2).Digest()); got.ContractID == node.ContractID {
+		t.Error("the node was not superseded")
+	}
+}
