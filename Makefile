@@ -72,7 +72,7 @@ mutants: ## faults put into the replay guard one by one: the tests must notice e
 
 .PHONY: format
 format: ## every Go file is as gofmt writes it
-	@files=$$(gofmt -l cmd internal proto migrations client replayguard 2>/dev/null || true); \
+	@files=$$(gofmt -l cmd internal proto migrations client replayguard daml 2>/dev/null || true); \
 	if [ -n "$$files" ]; then echo "not formatted, run gofmt -w on:"; echo "$$files"; exit 1; fi
 
 .PHONY: tidy

@@ -64,6 +64,7 @@ var rooms = []room{
 		others: []string{"github.com/hashicorp/go-immutable-radix/v2"},
 	},
 	{path: "migrations"},
+	{path: "daml"},
 
 	// What is served. damlvalue comes with contractblob, whose answers are made of it.
 	{
@@ -212,7 +213,7 @@ func mayImport(rule room, imported string) bool {
 }
 
 // ourTops are the top-level folders of this module that hold packages.
-var ourTops = []string{"cmd", "internal", "proto", "migrations", "client", "replayguard"}
+var ourTops = []string{"cmd", "internal", "proto", "migrations", "client", "replayguard", "daml"}
 
 // isOurs tells whether an import, written without the module's path, is of this module. The standard library has an
 // internal folder too, which none but itself can import.
