@@ -7,7 +7,6 @@ package devnet
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -32,6 +31,8 @@ type Options struct {
 	Thresholds []int64
 	// Suffix ends the hints of all parties, so that several devnets fit on one participant.
 	Suffix string
+	// User, where set, is let act as each party as it is made or found: where authorization is on, the client's own user needs that.
+	User string
 }
 
 // World is a devnet. Its methods are safe for concurrent use.
@@ -60,48 +61,9 @@ type App struct {
 	PeerAddress string
 }
 
-// Make makes a devnet through the client, on a participant that has the model's packages.
+// Make makes a devnet through the client, on a participant that has the model's packages and none of the parties.
 func Make(ctx context.Context, client *submit.Client, options Options) (*World, error) {
-	w := &World{}
-	for hint, party := range map[string]*string{
-		"operator": &w.Operator, "guardianGovernance": &w.GuardianGovernance, "guardianObserver": &w.GuardianObserver,
-	} {
-		var err error
-		if *party, err = client.AllocateParty(ctx, hint+options.Suffix); err != nil {
-			return nil, fmt.Errorf("devnet: %w", err)
-		}
-	}
-	coreState, err := make1(ctx, client, []string{w.Operator, w.GuardianGovernance}, submit.Create(w.coreState()))
-	if err != nil {
-		return nil, fmt.Errorf("devnet: creating CoreState: %w", err)
-	}
-	w.CoreState = coreState
-	if w.ReplayRootRegistry, err = make1(ctx, client, []string{w.Operator}, submit.Create(&wormhole.ReplayRootRegistry{Operator: w.Operator, Granted: []string{}})); err != nil {
-		return nil, fmt.Errorf("devnet: creating the replay-root registry: %w", err)
-	}
-	if w.EmitterRegistry, err = make1(ctx, client, []string{w.Operator}, submit.Create(&wormhole.EmitterRegistry{Operator: w.Operator, NextID: 1})); err != nil {
-		return nil, fmt.Errorf("devnet: creating the emitter registry: %w", err)
-	}
-	for i, threshold := range options.Thresholds {
-		app, err := w.makeApp(ctx, client, fmt.Sprintf("app%d%s", i+1, options.Suffix), threshold)
-		if err != nil {
-			return nil, fmt.Errorf("devnet: making app %d: %w", i+1, err)
-		}
-		w.Apps = append(w.Apps, app)
-	}
-	return w, nil
-}
-
-// make1 submits a command that creates one contract and returns its id.
-func make1(ctx context.Context, client *submit.Client, actAs []string, command submit.Command) (string, error) {
-	result, err := client.Do(ctx, actAs, nil, command)
-	if err != nil {
-		return "", err
-	}
-	if len(result.Created) != 1 {
-		return "", fmt.Errorf("%d contracts were created, not one", len(result.Created))
-	}
-	return result.Created[0].ContractID, nil
+	return (&setup{client: client, options: options, world: &World{}}).run(ctx)
 }
 
 func (w *World) coreState() *wormhole.CoreState {
@@ -112,44 +74,6 @@ func (w *World) coreState() *wormhole.CoreState {
 		GuardianSets:       map[int64]wormhole.GuardianSet{0: {Keys: []string{wormhole.DevnetGuardian().Address()}}},
 		ConsumedGovernance: []string{},
 	}
-}
-
-// makeApp allocates the app's party, asks for its root and has it granted, and creates the app's contract.
-func (w *World) makeApp(ctx context.Context, client *submit.Client, hint string, threshold int64) (*App, error) {
-	consumer, err := client.AllocateParty(ctx, hint)
-	if err != nil {
-		return nil, err
-	}
-	address := sha256.Sum256([]byte("disclosured devnet peer of " + consumer))
-	app := &App{Consumer: consumer, Threshold: threshold, PeerAddress: hex.EncodeToString(address[:])}
-
-	request, err := make1(ctx, client, []string{consumer}, submit.RequestRoot(wormhole.ReplayRootRequest{
-		Consumer: consumer, Operator: w.Operator, SplitThreshold: threshold,
-	}))
-	if err != nil {
-		return nil, fmt.Errorf("asking for a root: %w", err)
-	}
-	granted, err := client.Do(ctx, []string{w.Operator}, nil, submit.ApproveRoot(request, w.ReplayRootRegistry))
-	if err != nil {
-		return nil, fmt.Errorf("granting a root: %w", err)
-	}
-	root, ok := granted.First(wormhole.ReplayNodeTemplate)
-	registry, okRegistry := granted.First(wormhole.ReplayRootRegistryTemplate)
-	if !ok || !okRegistry {
-		return nil, fmt.Errorf("granting a root at offset %d made no root or no registry", granted.Offset)
-	}
-	app.Root, w.ReplayRootRegistry = root.ContractID, registry.ContractID
-
-	created, err := client.Do(ctx, []string{consumer}, nil, submit.CreateIntegrator(submit.Integrator{
-		Manager: consumer, Operator: w.Operator, PeerChain: peerChain, PeerAddress: app.PeerAddress,
-	}))
-	if err != nil {
-		return nil, fmt.Errorf("creating the app's contract: %w", err)
-	}
-	if app.Integrator, ok = created.First(submit.IntegratorTemplate); !ok {
-		return nil, fmt.Errorf("creating the app's contract at offset %d made none", created.Offset)
-	}
-	return app, nil
 }
 
 // guardians are the keys of the current set. Every set of a devnet has the one public guardian.

@@ -117,10 +117,7 @@ func (c *Client) UploadDAR(ctx context.Context, dar []byte) error {
 
 // CreateReader makes a user that may read as the parties and do nothing else.
 func (c *Client) CreateReader(ctx context.Context, userID string, readAs ...string) error {
-	request := &admin.CreateUserRequest{User: &admin.User{Id: userID}}
-	for _, p := range readAs {
-		request.Rights = append(request.Rights, &admin.Right{Kind: &admin.Right_CanReadAs_{CanReadAs: &admin.Right_CanReadAs{Party: p}}})
-	}
+	request := &admin.CreateUserRequest{User: &admin.User{Id: userID}, Rights: readRights(readAs)}
 	if _, err := c.users.CreateUser(ctx, request); err != nil {
 		return fmt.Errorf("create user %q: %w", userID, rejected(err))
 	}
