@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"sync/atomic"
 
 	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
@@ -31,6 +32,8 @@ type Options struct {
 	Thresholds []int64
 	// Suffix ends the hints of all parties, so that several devnets fit on one participant.
 	Suffix string
+	// Sets are guardian sets that the CoreState has from the start beside set 0, by index: expired ones, say. Set 0 is the current one.
+	Sets map[int64]wormhole.GuardianSet
 	// User, where set, is let act as each party as it is made or found: where authorization is on, the client's own user needs that.
 	User string
 }
@@ -66,12 +69,17 @@ func Make(ctx context.Context, client *submit.Client, options Options) (*World, 
 	return (&setup{client: client, options: options, world: &World{}}).run(ctx)
 }
 
-func (w *World) coreState() *wormhole.CoreState {
+func (w *World) coreState(more map[int64]wormhole.GuardianSet) *wormhole.CoreState {
+	sets := maps.Clone(more)
+	if sets == nil {
+		sets = map[int64]wormhole.GuardianSet{}
+	}
+	sets[0] = wormhole.GuardianSet{Keys: []string{wormhole.DevnetGuardian().Address()}}
 	return &wormhole.CoreState{
 		Operator: w.Operator, GuardianGovernance: w.GuardianGovernance, GuardianObserver: w.GuardianObserver,
 		ChainID: chainID, GovernanceChainID: governanceChainID, GovernanceContract: governanceContract,
 		GuardianSetIndex:   0,
-		GuardianSets:       map[int64]wormhole.GuardianSet{0: {Keys: []string{wormhole.DevnetGuardian().Address()}}},
+		GuardianSets:       sets,
 		ConsumedGovernance: []string{},
 	}
 }
@@ -109,14 +117,21 @@ func (w *World) FeeVAA(fee uint64) (*wormhole.VAA, error) {
 }
 
 // UpgradeVAA replaces the guardian set by the next one, of the same guardian. Call Upgraded once it is carried out.
-func (w *World) UpgradeVAA() (*wormhole.VAA, error) {
+func (w *World) UpgradeVAA() (*wormhole.VAA, error) { return w.UpgradeVAATo(wormhole.DevnetGuardian()) }
+
+// UpgradeVAATo replaces the guardian set by the next one, of those guardians (1 to 255). After it the world's own VAAs, which the
+// development guardian signs, are no longer of the current set: sign with wormhole.SignVAA.
+func (w *World) UpgradeVAATo(guardians ...wormhole.GuardianKey) (*wormhole.VAA, error) {
 	payload := binary.BigEndian.AppendUint16(append(append([]byte{}, governanceModule...), guardianSetUpgrade), 0)
-	payload = append(binary.BigEndian.AppendUint32(payload, w.set.Load()+1), 1)
-	address, err := hex.DecodeString(wormhole.DevnetGuardian().Address())
-	if err != nil {
-		return nil, fmt.Errorf("devnet: the guardian's address: %w", err)
+	payload = append(binary.BigEndian.AppendUint32(payload, w.set.Load()+1), byte(len(guardians)))
+	for _, guardian := range guardians {
+		address, err := hex.DecodeString(guardian.Address())
+		if err != nil {
+			return nil, fmt.Errorf("devnet: the guardian's address: %w", err)
+		}
+		payload = append(payload, address...)
 	}
-	return w.governance(append(payload, address...))
+	return w.governance(payload)
 }
 
 // Upgraded makes later VAAs be signed by the next guardian set.

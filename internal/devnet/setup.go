@@ -87,7 +87,7 @@ func (s *setup) anchors(ctx context.Context) error {
 	core, err := s.one(ctx, "CoreState", w.Operator, wormhole.CoreStateTemplate, func(c submit.Created) bool {
 		state, ok := c.Payload.(*wormhole.CoreState)
 		return ok && state.Operator == w.Operator && state.GuardianGovernance == w.GuardianGovernance
-	}, []string{w.Operator, w.GuardianGovernance}, submit.Create(w.coreState()))
+	}, []string{w.Operator, w.GuardianGovernance}, submit.Create(w.coreState(s.options.Sets)))
 	if err != nil {
 		return err
 	}

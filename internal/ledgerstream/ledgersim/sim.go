@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,8 +37,13 @@ func (realClock) After(d time.Duration) <-chan time.Time { return time.After(d) 
 type Options struct {
 	// Name is the participant's name: its id is Name::fingerprint.
 	Name string
+	// ParticipantID is the whole id, name::fingerprint, of a participant to stand in for, instead of Name and a fingerprint that follows
+	// from Seed: parties that are allocated from the same hints then have the same ids.
+	ParticipantID string
 	// Synchronizers is how many synchronizers it is connected to, 1 if not positive.
 	Synchronizers int
+	// SynchronizerIDs are their ids, name::fingerprint, instead of made-up ones; their number then goes before Synchronizers.
+	SynchronizerIDs []string
 	// Packages are uploaded and vetted from the start: WormholeCore010 and Integrator010 if nil, none if empty.
 	Packages []Package
 	// Clock is the real one if nil.
@@ -55,10 +61,16 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
+	if name, _, ok := strings.Cut(o.ParticipantID, "::"); ok {
+		o.Name = name
+	}
 	if o.Name == "" {
 		o.Name = "sandbox"
 	}
 	o.Synchronizers = max(o.Synchronizers, 1)
+	if len(o.SynchronizerIDs) > 0 {
+		o.Synchronizers = len(o.SynchronizerIDs)
+	}
 	if o.Packages == nil {
 		o.Packages = []Package{WormholeCore010, Integrator010}
 	}
@@ -128,9 +140,18 @@ func New(options Options) *Sim {
 func (s *Sim) freshLedger(seed uint64) *state {
 	ids := newRandom(seed ^ 0x6964656e74697479)
 	participant := s.options.Name + "::" + ids.multihash()
+	if s.options.ParticipantID != "" && seed == s.options.Seed {
+		participant = s.options.ParticipantID
+	}
 	var synchronizers []synchronizer
 	for i := range s.options.Synchronizers {
 		alias := fmt.Sprintf("synchronizer-%d", i+1)
+		if len(s.options.SynchronizerIDs) > 0 {
+			id := s.options.SynchronizerIDs[i]
+			alias, _, _ = strings.Cut(id, "::")
+			synchronizers = append(synchronizers, synchronizer{alias, id})
+			continue
+		}
 		synchronizers = append(synchronizers, synchronizer{alias, alias + "::" + newRandom(uint64(i+1)).multihash()})
 	}
 	const firstEnd = 8

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -208,5 +209,22 @@ func TestUnassignmentContends(t *testing.T) {
 	}
 	if got := w.covering(w.vaa(2).Digest()); got.ContractID == node.ContractID {
 		t.Error("the node was not superseded")
+	}
+}
+
+// TestStandIn: a participant that stands in for another has its id, its parties' ids and its synchronizers.
+func TestStandIn(t *testing.T) {
+	other := ledgersim.New(ledgersim.Options{Seed: 1, Name: "other", Synchronizers: 2})
+	t.Cleanup(other.Stop)
+	standIn := ledgersim.New(ledgersim.Options{Seed: 2, ParticipantID: other.ParticipantID(), SynchronizerIDs: other.Synchronizers()})
+	t.Cleanup(standIn.Stop)
+	if got, want := standIn.ParticipantID(), other.ParticipantID(); got != want {
+		t.Errorf("it is participant %s, want %s", got, want)
+	}
+	if got, want := standIn.AllocateParty("operator"), other.AllocateParty("operator"); got != want {
+		t.Errorf("its party is %s, want %s", got, want)
+	}
+	if got, want := standIn.Synchronizers(), other.Synchronizers(); !slices.Equal(got, want) {
+		t.Errorf("its synchronizers are %v, want %v", got, want)
 	}
 }

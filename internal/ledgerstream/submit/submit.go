@@ -26,6 +26,7 @@ import (
 // Client submits to one participant as one user. It is safe for concurrent use, and the connection stays the caller's.
 type Client struct {
 	userID   string
+	conn     grpc.ClientConnInterface
 	commands v2.CommandServiceClient
 	state    v2.StateServiceClient
 	parties  admin.PartyManagementServiceClient
@@ -37,6 +38,7 @@ type Client struct {
 func New(conn grpc.ClientConnInterface, userID string) *Client {
 	return &Client{
 		userID:   userID,
+		conn:     conn,
 		commands: v2.NewCommandServiceClient(conn),
 		state:    v2.NewStateServiceClient(conn),
 		parties:  admin.NewPartyManagementServiceClient(conn),
