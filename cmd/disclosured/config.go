@@ -195,38 +195,7 @@ func (c Config) validate() error {
 		faults = append(faults, fmt.Errorf("%s: %s", setting, fmt.Sprintf(format, args...)))
 	}
 	p := c.Participant
-	if p.Address == "" {
-		fault("participant.address", "is required, as localhost:6865")
-	}
-	if p.Plaintext && (p.CAFile != "" || p.CertFile != "" || p.ServerName != "") {
-		fault("participant.plaintext", "can't be combined with ca_file, cert_file or server_name")
-	}
-	bothOrNone(fault, "participant.cert_file", p.CertFile, "participant.key_file", p.KeyFile)
-	readable(fault, "participant.ca_file", p.CAFile)
-	readable(fault, "participant.cert_file", p.CertFile)
-	readable(fault, "participant.key_file", p.KeyFile)
-	if p.TokenFile != "" {
-		if _, err := ledgerstream.FileToken(p.TokenFile).Token(context.Background()); err != nil {
-			fault("participant.token_file", "%v", err)
-		}
-	}
-	if p.OAuthClientSecretFile != "" {
-		if secret, err := secretfile.ReadText(p.OAuthClientSecretFile); err != nil {
-			fault("participant.oauth_client_secret_file", "%v", err)
-		} else if secret == "" {
-			fault("participant.oauth_client_secret_file", "%s is empty", p.OAuthClientSecretFile)
-		}
-	}
-	oauth := p.OAuthTokenURL != "" || p.OAuthClientID != "" || p.OAuthClientSecretFile != ""
-	if oauth && (p.OAuthTokenURL == "" || p.OAuthClientID == "" || p.OAuthClientSecretFile == "") {
-		fault("participant.oauth_token_url", "needs oauth_client_id and oauth_client_secret_file beside it, and they need it")
-	}
-	if holdsUser(p.OAuthTokenURL) {
-		fault("participant.oauth_token_url", "holds a user or a password: they belong into oauth_client_id and oauth_client_secret_file")
-	}
-	if oauth && p.TokenFile != "" {
-		fault("participant.token_file", "can't be combined with the oauth settings: choose one source of tokens")
-	}
+	p.validateConnection(fault)
 	if len(p.ReadAs) == 0 && !p.ReadAsAnyParty {
 		fault("participant.read_as", "name the parties to read as (the bridge's operator sees all that is served), or set read_as_any_party")
 	}
@@ -234,14 +203,6 @@ func (c Config) validate() error {
 		fault("participant.read_as", "can't be combined with read_as_any_party")
 	}
 	parties(fault, "participant.read_as", p.ReadAs)
-	if p.MaxMessageBytes < 1<<20 {
-		fault("participant.max_message_bytes", "must be at least 1048576, is %d", p.MaxMessageBytes)
-	}
-	if p.StartTimeout < 0 {
-		fault("participant.start_timeout", "can't be negative")
-	}
-	atLeast(fault, "participant.poll_interval", p.PollInterval, 10*time.Millisecond)
-	atLeast(fault, "participant.call_timeout", p.CallTimeout, 100*time.Millisecond)
 	if len(c.Packages.Names) == 0 {
 		fault("packages.names", "name at least one package, as wormhole-core")
 	}
@@ -310,6 +271,50 @@ func (c Config) validate() error {
 		fault("log.format", "must be text or json, is %q", c.Log.Format)
 	}
 	return errors.Join(faults...)
+}
+
+// validateConnection checks all but as whom to read.
+func (p ParticipantConfig) validateConnection(fault faultFunc) {
+	if p.Address == "" {
+		fault("participant.address", "is required, as localhost:6865")
+	}
+	if p.Plaintext && (p.CAFile != "" || p.CertFile != "" || p.ServerName != "") {
+		fault("participant.plaintext", "can't be combined with ca_file, cert_file or server_name")
+	}
+	bothOrNone(fault, "participant.cert_file", p.CertFile, "participant.key_file", p.KeyFile)
+	readable(fault, "participant.ca_file", p.CAFile)
+	readable(fault, "participant.cert_file", p.CertFile)
+	readable(fault, "participant.key_file", p.KeyFile)
+	if p.TokenFile != "" {
+		if _, err := ledgerstream.FileToken(p.TokenFile).Token(context.Background()); err != nil {
+			fault("participant.token_file", "%v", err)
+		}
+	}
+	if p.OAuthClientSecretFile != "" {
+		if secret, err := secretfile.ReadText(p.OAuthClientSecretFile); err != nil {
+			fault("participant.oauth_client_secret_file", "%v", err)
+		} else if secret == "" {
+			fault("participant.oauth_client_secret_file", "%s is empty", p.OAuthClientSecretFile)
+		}
+	}
+	oauth := p.OAuthTokenURL != "" || p.OAuthClientID != "" || p.OAuthClientSecretFile != ""
+	if oauth && (p.OAuthTokenURL == "" || p.OAuthClientID == "" || p.OAuthClientSecretFile == "") {
+		fault("participant.oauth_token_url", "needs oauth_client_id and oauth_client_secret_file beside it, and they need it")
+	}
+	if holdsUser(p.OAuthTokenURL) {
+		fault("participant.oauth_token_url", "holds a user or a password: they belong into oauth_client_id and oauth_client_secret_file")
+	}
+	if oauth && p.TokenFile != "" {
+		fault("participant.token_file", "can't be combined with the oauth settings: choose one source of tokens")
+	}
+	if p.MaxMessageBytes < 1<<20 {
+		fault("participant.max_message_bytes", "must be at least 1048576, is %d", p.MaxMessageBytes)
+	}
+	if p.StartTimeout < 0 {
+		fault("participant.start_timeout", "can't be negative")
+	}
+	atLeast(fault, "participant.poll_interval", p.PollInterval, 10*time.Millisecond)
+	atLeast(fault, "participant.call_timeout", p.CallTimeout, 100*time.Millisecond)
 }
 
 func (g GuardConfig) validate(fault faultFunc) {

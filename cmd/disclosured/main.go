@@ -81,6 +81,7 @@ func newRootCommand() *cobra.Command {
 		newMigrateCommand(),
 		newDemoCommand(),
 		newSimCommand(),
+		newBootstrapCommand(),
 		newResolveCommand(),
 		newAuditCommand(),
 		newVAACommand(),

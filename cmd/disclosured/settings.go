@@ -86,10 +86,14 @@ func settingUsages() map[string]string {
 	return usages
 }
 
-// addConfigFlags gives a command --config and a flag for each setting.
-func addConfigFlags(flags *pflag.FlagSet) {
+// addConfigFlags gives a command --config and a flag for each setting, or for each of the sections named.
+func addConfigFlags(flags *pflag.FlagSet, sections ...string) {
 	flags.String("config", "", "the YAML file to read settings from")
 	for _, s := range settings() {
+		section, _, _ := strings.Cut(s.key, ".")
+		if len(sections) > 0 && !slices.Contains(sections, section) {
+			continue
+		}
 		switch v := s.value.Interface().(type) {
 		case string:
 			flags.String(s.flag(), v, s.usage)
@@ -294,6 +298,59 @@ func (c Config) render() string {
 		for j := range group.NumField() {
 			fmt.Fprintf(&b, "  %s: %s\n", group.Type().Field(j).Tag.Get("koanf"), yamlScalar(shown(group.Field(j).Interface())))
 		}
+	}
+	return b.String()
+}
+
+// changes are the settings that are not the default's, in the order of their declaration, with their values.
+func (c Config) changes() []setting {
+	var changed []setting
+	config := reflect.ValueOf(c)
+	for _, s := range settings() {
+		section, name, _ := strings.Cut(s.key, ".")
+		value := fieldByKey(fieldByKey(config, section), name)
+		if !reflect.DeepEqual(value.Interface(), s.value.Interface()) {
+			s.value = value
+			changed = append(changed, s)
+		}
+	}
+	return changed
+}
+
+// fieldByKey is a struct's field that has the key.
+func fieldByKey(v reflect.Value, key string) reflect.Value {
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("koanf") == key {
+			return v.Field(i)
+		}
+	}
+	return reflect.Value{} // settings makes keys of these very tags
+}
+
+// renderChanges is the YAML file of the settings that are not the default's.
+func (c Config) renderChanges() string {
+	var b strings.Builder
+	last := ""
+	for _, s := range c.changes() {
+		section, name, _ := strings.Cut(s.key, ".")
+		if section != last {
+			fmt.Fprintf(&b, "%s:\n", section)
+			last = section
+		}
+		fmt.Fprintf(&b, "  %s: %s\n", name, yamlScalar(shown(s.value.Interface())))
+	}
+	return b.String()
+}
+
+// renderEnvironment is the same as variables, one a line, without quotes: as an env_file of containers wants them.
+func (c Config) renderEnvironment() string {
+	var b strings.Builder
+	for _, s := range c.changes() {
+		value := shown(s.value.Interface())
+		if list, ok := value.([]string); ok {
+			value = strings.Join(list, ",")
+		}
+		fmt.Fprintf(&b, "%s=%v\n", s.env(), value)
 	}
 	return b.String()
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,17 +84,12 @@ func newSimCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				config := followWorld(address, world)
-				fmt.Fprintf(out, "# its settings for `disclosured serve --config`:\nparticipant:\n  address: %q\n  plaintext: true\n  read_as: [%q]\nanchors:\n  operators: [%q]\n  guardian_governance: %q\n",
-					config.Participant.Address, world.Operator, world.Operator, world.GuardianGovernance)
-				for _, app := range world.Apps {
-					vaa, err := world.VAA(app, []byte("hello"))
-					if err != nil {
-						return err
-					}
-					fmt.Fprintf(out, "# an app whose trie splits at %d:\n# CONSUMER=%s\n# CID=%s\n# VAA=%s\n# DIGEST=%s\n",
-						app.Threshold, app.Consumer, app.Root, vaa.EncodedHex(), vaa.Digest())
+				fmt.Fprintln(out, "# its settings for `disclosured serve --config`:")
+				tries, err := worldTries(world)
+				if err != nil {
+					return err
 				}
+				fmt.Fprint(out, followWorld(address, world).renderChanges(), tries)
 				if traffic > 0 {
 					return makeTraffic(cmd.Context(), address, sim, world, traffic)
 				}
@@ -165,4 +161,18 @@ func followWorld(address string, world *devnet.World) Config {
 	config.Participant.ReadAs = []string{world.Operator}
 	config.Anchors = AnchorsConfig{Operators: []string{world.Operator}, GuardianGovernance: world.GuardianGovernance}
 	return config
+}
+
+// worldTries are comments that say, for each app of the devnet, what to ask the service for.
+func worldTries(world *devnet.World) (string, error) {
+	var b strings.Builder
+	for _, app := range world.Apps {
+		vaa, err := world.VAA(app, []byte("hello"))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&b, "# an app whose trie splits at %d:\n# CONSUMER=%s\n# CID=%s\n# VAA=%s\n# DIGEST=%s\n",
+			app.Threshold, app.Consumer, app.Root, vaa.EncodedHex(), vaa.Digest())
+	}
+	return b.String(), nil
 }

@@ -88,6 +88,11 @@ func TestWrongUseExitsWithTwo(t *testing.T) {
 		{[]string{"sim", "--thresholds", "4,0"}, "--thresholds"},
 		{[]string{"sim", "--thresholds", "4097"}, "--thresholds"},
 		{[]string{"sim", "--listen", "0.0.0.0:1"}, "loopback"},
+		{[]string{"bootstrap"}, "participant.address"},
+		{[]string{"bootstrap", "--participant-address", "127.0.0.1:1", "--lf", "2.1"}, "--lf"},
+		{[]string{"bootstrap", "--participant-address", "127.0.0.1:1", "--thresholds", "0"}, "--thresholds"},
+		{[]string{"bootstrap", "--participant-address", "127.0.0.1:1", "--out", filepath.Join(absent, "file")}, "--out"},
+		{[]string{"bootstrap", "--participant-address", "127.0.0.1:1", "--timeout", "-1s"}, "--timeout"},
 	} {
 		code, said := exit(t, c.args...)
 		if code != exitConfig || !strings.Contains(said, c.want) {

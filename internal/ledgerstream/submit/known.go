@@ -124,3 +124,19 @@ func readRights(parties []string) []*admin.Right {
 	}
 	return rights
 }
+
+// KnownPackage is a package that a participant has.
+type KnownPackage struct{ ID, Name, Version string }
+
+// Packages are the packages that the participant has, vetted or not.
+func (c *Client) Packages(ctx context.Context) ([]KnownPackage, error) {
+	answer, err := c.packages.ListKnownPackages(ctx, &admin.ListKnownPackagesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list known packages: %w", rejected(err))
+	}
+	var known []KnownPackage
+	for _, p := range answer.GetPackageDetails() {
+		known = append(known, KnownPackage{ID: p.GetPackageId(), Name: p.GetName(), Version: p.GetVersion()})
+	}
+	return known, nil
+}
