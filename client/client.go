@@ -100,6 +100,20 @@ const (
 	EventEnd EventKind = "end"
 )
 
+// What happens at a guard.
+const (
+	// EventGuard: a guard decided; Reason is the decision, or why it refused.
+	EventGuard EventKind = "guard"
+	// EventUnguarded: no guard could decide, for Err, and the submission goes ahead.
+	EventUnguarded EventKind = "unguarded"
+	// EventNoDecision: an endpoint of a remote guard gave no decision, for Reason.
+	EventNoDecision EventKind = "no-decision"
+	// EventExtended, EventSettled, EventReleased: a reservation was, or with Err could not be.
+	EventExtended EventKind = "extended"
+	EventSettled  EventKind = "settled"
+	EventReleased EventKind = "released"
+)
+
 // Event is something that happened in a redeem: for metrics and logs. Reasons are of bounded number, but for those that participants and
 // services of newer versions make up.
 type Event struct {

@@ -81,8 +81,18 @@ func (w *world) dial(address string) *grpc.ClientConn {
 }
 
 // serve starts a service of its own: index in memory, follower, API.
-func (w *world) serve() string {
+func (w *world) serve() string { return w.serveWith(nil).address }
+
+// served is a running service, which ends with the test or by stop.
+type served struct {
+	address string
+	stop    func()
+}
+
+// serveWith starts a service whose settings are changed, unless change is nil. It listens on cfg.Listen.
+func (w *world) serveWith(change func(*api.Config, *api.Deps)) *served {
 	t := w.t
+	t.Helper()
 	x, err := index.Open(t.Context(), index.Policy{Operators: []string{w.world.Operator}, GuardianGovernance: w.world.GuardianGovernance}, nil,
 		index.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -98,19 +108,23 @@ func (w *world) serve() string {
 	cfg := api.DefaultConfig()
 	cfg.Listen, cfg.OpsListen, cfg.Limits.RatePerSecond = "127.0.0.1:0", "", 0
 	metrics := telemetry.New("test")
-	server, err := api.New(cfg, api.Deps{Index: x, Metrics: metrics.API, MetricsHandler: metrics.Handler(), Log: slog.New(slog.DiscardHandler), Status: func() api.Status {
+	deps := api.Deps{Index: x, Metrics: metrics.API, MetricsHandler: metrics.Handler(), Log: slog.New(slog.DiscardHandler), Status: func() api.Status {
 		s := follower.Status()
 		return api.Status{State: string(s.State), Detail: s.Detail, ParticipantID: s.ParticipantID, LedgerEnd: s.LedgerEnd, ProvenOffset: s.ProvenOffset,
 			ProvenAt: s.ProvenAt, LastMessageAt: s.LastMessageAt, HaltedAt: s.HaltedAt, Synchronizers: s.Synchronizers, Packages: s.Packages}
-	}})
+	}}
+	if change != nil {
+		change(&cfg, &deps)
+	}
+	server, err := api.New(cfg, deps)
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", cfg.Listen)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := server.ServeOn(ctx, listener, nil); err != nil {
@@ -122,12 +136,13 @@ func (w *world) serve() string {
 			t.Errorf("following: %v", err)
 		}
 	})
-	t.Cleanup(func() {
-		stop()
+	stop := sync.OnceFunc(func() {
+		cancel()
 		running.Wait()
 		conn.Close()
 	})
-	return listener.Addr().String()
+	t.Cleanup(stop)
+	return &served{listener.Addr().String(), stop}
 }
 
 func (w *world) waitReady(address string) {

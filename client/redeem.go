@@ -58,8 +58,8 @@ type Prepared struct {
 	Endpoint string
 	At       Position
 
-	// nodeUpdateID is the update that made the node, for reads that must not be older.
-	nodeUpdateID string
+	// nodeUpdateID is the update that made the node, for reads that must not be older. packageName is the node's.
+	nodeUpdateID, packageName string
 }
 
 // PubKey is a signing guardian's public key: 65 bytes, uncompressed, in lowercase hex ("04…").
@@ -195,7 +195,7 @@ func (c *Client) Redeem(ctx context.Context, request Request, submit SubmitFunc)
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, c.options.MaxTime, errBudget)
 	defer cancel()
-	outcome, err := r.run(bounded)
+	outcome, err := r.run(bounded, nil)
 	return r.end(outcome, err)
 }
 
@@ -268,12 +268,18 @@ func (c *Client) newRedeem(request Request, submit SubmitFunc) (*redeem, error) 
 	return r, nil
 }
 
-// run is the protocol's loop.
-func (r *redeem) run(ctx context.Context) (Outcome, error) {
+// run is the protocol's loop. It begins with the bundle first, unless that is nil.
+func (r *redeem) run(ctx context.Context, first *Prepared) (Outcome, error) {
 	for {
-		prepared, end, err := r.resolve(ctx)
-		if end != nil || err != nil {
-			return r.ended(end, err)
+		var prepared Prepared
+		if first != nil {
+			prepared, first = *first, nil
+		} else {
+			var end *Outcome
+			var err error
+			if prepared, end, err = r.resolve(ctx); end != nil || err != nil {
+				return r.ended(end, err)
+			}
 		}
 		if r.submissions >= r.c.options.MaxSubmissions {
 			return r.stopped("BUDGET", fmt.Errorf("%d submissions did not commit (Options.MaxSubmissions)", r.submissions))

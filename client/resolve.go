@@ -367,7 +367,7 @@ func (r *redeem) checkRedeemable(a *answer, got *disclosurev1.PrepareRedeemRespo
 	case node.Node.Operator != core.core.Operator:
 		return fmt.Errorf("%w: CoreState and replay node are of two operators", errNotVerified)
 	}
-	p.Node, p.CoreState = *node.Node, *core.CoreState
+	p.Node, p.CoreState, p.packageName = *node.Node, *core.CoreState, node.PackageName
 	p.CommandID = CommandID(p.Node.Consumer, p.Node.Operator, p.Node.Namespace, p.Digest)
 	r.commandID = p.CommandID
 	a.prepared = p

@@ -92,11 +92,12 @@ var rooms = []room{
 	},
 	{path: "replayguard/guardtest", ours: []string{"replayguard"}},
 	{path: "replayguard"},
-	{path: "client/...", ours: []string{"client/...", "proto/...", "internal/wormhole", "internal/contractblob", "internal/damlvalue"}, others: grpc},
+	{path: "client/...", ours: []string{"client/...", "proto/...", "replayguard", "internal/wormhole", "internal/contractblob", "internal/damlvalue"}, others: grpc},
 
 	// The program, and what serves the tests.
 	{path: "cmd/...", ours: []string{"..."}, others: []string{"..."}},
-	{path: "internal/e2e"}, // tests only
+	{path: "internal/e2e"},         // tests only
+	{path: "internal/integration"}, // tests only
 	{path: "internal/pgserver/...", ours: []string{"internal/pgserver"}, others: concat(postgres, []string{"github.com/fergusstrange/embedded-postgres"})},
 	{path: "internal/repotest"},
 }
