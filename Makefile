@@ -43,7 +43,7 @@ test: postgres ## all tests with reduced counts, against a real PostgreSQL (abou
 	$(GO) test -p $(P) -count=1 -timeout 14m $(TESTFLAGS) ./...
 
 .PHONY: check
-check: format tidy vet staticcheck lint generated imports race ## all that must be green before a commit lands
+check: format tidy vet staticcheck lint generated imports dar race ## all that must be green before a commit lands
 
 .PHONY: soak
 soak: postgres ## all tests with the full counts (hours)
@@ -107,6 +107,10 @@ generated: tools ## the generated code in the tree is what the proto gives
 imports: ## the import rules and the other rules of this repository
 	$(GO) test -count=1 ./internal/repotest
 
+.PHONY: dar
+dar: ## the DARs in daml/lf are what their text gives, byte for byte
+	@tools/check-dars
+
 .PHONY: race
 race: postgres ## all tests under the race detector
 	$(GO) test -race -p $(P) -count=1 -timeout 30m $(TESTFLAGS) ./...
@@ -116,6 +120,10 @@ vulncheck: tools ## known vulnerabilities in what we call (asks the Go vulnerabi
 	$(TOOLS)/govulncheck ./...
 
 ##@ Make
+
+.PHONY: daml
+daml: ## the Daml sources' own DARs, and their tests, where the Daml SDK (dpm) is installed
+	@tools/build-daml
 
 .PHONY: generate
 generate: tools ## Go from the proto
