@@ -13,7 +13,6 @@ import (
 type Memory struct {
 	limits              Limits
 	maxTTL, maxLifetime int64
-	clientIdle          int64
 	fault               error
 	clock               func() time.Time
 
