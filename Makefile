@@ -17,6 +17,10 @@ TESTFLAGS ?=
 FUZZTIME ?= 10m
 # Flags of `make demo`, for example DEMOFLAGS='--for 2m'.
 DEMOFLAGS ?=
+# `make integration`: LEDGER=host:port, and as needed TOKEN_FILE, TLS_CA, TLS_CERT, TLS_KEY (files), RESTART_COMMAND, PRUNE=yes,
+# LF=2.3|2.2, REPORT=directory. See docs/integration.md.
+REPORT ?= bin/integration
+
 # The commit that the proto must stay compatible with: the newest main that has one.
 AGAINST ?= $(shell for r in origin/main main HEAD; do git cat-file -e $$r:buf.yaml 2>/dev/null && echo $$r && break; done)
 
@@ -67,6 +71,14 @@ difftest: ## the replay guard against the real submission server that it takes i
 .PHONY: mutants
 mutants: ## faults put into the replay guard one by one: the tests must notice each (minutes)
 	$(GO) run ./replayguard/testdata/mutants
+
+.PHONY: integration
+integration: postgres ## the whole story against a participant of yours: LEDGER=host:port (docs/integration.md)
+	@test -n "$(LEDGER)" || { echo "make integration LEDGER=host:port: say where the participant's Ledger API is (docs/integration.md)" >&2; exit 2; }
+	DISCLOSURED_LEDGER='$(LEDGER)' DISCLOSURED_TOKEN_FILE='$(abspath $(TOKEN_FILE))' DISCLOSURED_TLS_CA='$(abspath $(TLS_CA))' \
+	DISCLOSURED_TLS_CERT='$(abspath $(TLS_CERT))' DISCLOSURED_TLS_KEY='$(abspath $(TLS_KEY))' DISCLOSURED_RESTART_COMMAND='$(RESTART_COMMAND)' \
+	DISCLOSURED_PRUNE='$(PRUNE)' DISCLOSURED_LF='$(LF)' DISCLOSURED_REPORT='$(abspath $(REPORT))' \
+		$(GO) test -count=1 -timeout 40m -v -run '^TestStory$$' $(TESTFLAGS) ./internal/integration
 
 ##@ Parts of check
 

@@ -57,6 +57,11 @@ type ConnConfig struct {
 // a *ConfigError.
 func Dial(cfg ConnConfig) (*grpc.ClientConn, error) { return dial(cfg) }
 
+// DialWith is Dial with more options, which go after its own: interceptors that listen, say.
+func DialWith(cfg ConnConfig, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return dial(cfg, more...)
+}
+
 func dial(cfg ConnConfig, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if err := checkTarget(cfg.Target); err != nil {
 		return nil, &ConfigError{Setting: "Target", Err: err}
