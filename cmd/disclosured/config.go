@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/disclosured/disclosured/internal/api"
 	"github.com/disclosured/disclosured/internal/index/postgres"
 	"github.com/disclosured/disclosured/internal/ledgerstream"
 	"github.com/disclosured/disclosured/internal/secretfile"
@@ -106,7 +107,8 @@ type DatabaseConfig struct {
 	Migrate bool `koanf:"migrate"`
 	// How long the writer's lease lasts without renewal; it is renewed at a third of it. A standby takes over after it.
 	LeaseTTL time.Duration `koanf:"lease_ttl"`
-	// How long history (who consumed what, what became of a contract) is kept, at least 1m. 0 is for ever.
+	// How long history (who consumed what, what became of a contract) is kept, at least 1m; 0 is for ever. Without a database it is
+	// bounded by number too, 0 or not: the last million each of updates, consumes and ended contracts.
 	HistoryRetention time.Duration `koanf:"history_retention"`
 }
 
@@ -132,6 +134,21 @@ type APIConfig struct {
 	RatePerCaller float64 `koanf:"rate_per_caller"`
 	// Requests that one caller's address may make at once above its rate.
 	BurstPerCaller int `koanf:"burst_per_caller"`
+	// Calls at once, in all; more are refused.
+	MaxCalls int `koanf:"max_calls"`
+	// Calls at once of one caller's address.
+	MaxCallsPerCaller int `koanf:"max_calls_per_caller"`
+	// Connections at once, in all; more are closed as they come.
+	MaxConnections int `koanf:"max_connections"`
+	// Connections at once of one caller's address.
+	MaxConnectionsPerCaller int `koanf:"max_connections_per_caller"`
+	// How long a client may take to receive an answer; its connection is closed then.
+	SendTimeout time.Duration `koanf:"send_timeout"`
+	// The bytes of answers that wait for their clients to take them, in all: at least 67108864, the largest answer. Where memory is
+	// limited, this is the largest part of it beside the index.
+	AnswerBytes int `koanf:"answer_bytes"`
+	// The bytes of answers that wait for one caller's address to take them: at least 67108864.
+	AnswerBytesPerCaller int `koanf:"answer_bytes_per_caller"`
 }
 
 // GuardConfig is the replay guard: relayers reserve a VAA's digest before they pay for its submission. It is kept in the database where
@@ -175,13 +192,17 @@ type LogConfig struct {
 
 // defaultConfig holds every setting's default.
 func defaultConfig() Config {
+	served := api.DefaultConfig()
 	return Config{
 		Participant: ParticipantConfig{MaxMessageBytes: 64 << 20, PollInterval: time.Second, CallTimeout: 10 * time.Second,
 			StartTimeout: 30 * time.Second},
 		Packages: PackagesConfig{Names: []string{"wormhole-core"}},
 		Database: DatabaseConfig{MaxConnections: 10, Migrate: true, LeaseTTL: 15 * time.Second, HistoryRetention: 30 * 24 * time.Hour},
 		API: APIConfig{Listen: "127.0.0.1:7420", FreshnessBound: 15 * time.Second, MaxWait: 20 * time.Second,
-			ExpiryMargin: time.Hour, RatePerCaller: 200, BurstPerCaller: 400},
+			ExpiryMargin: time.Hour, RatePerCaller: 200, BurstPerCaller: 400,
+			MaxCalls: served.Limits.MaxCalls, MaxCallsPerCaller: served.Limits.MaxCallsPerCaller,
+			MaxConnections: served.Limits.MaxConnections, MaxConnectionsPerCaller: served.Limits.MaxConnectionsPerCaller,
+			SendTimeout: served.SendTimeout, AnswerBytes: served.Limits.AnswerBytes, AnswerBytesPerCaller: served.Limits.AnswerBytesPerCaller},
 		Guard: GuardConfig{Enabled: true, MaxEntries: replayguard.DefaultMaxEntries, MaxTTL: replayguard.DefaultMaxTTL, RatePerClient: 600, LapseCost: 2},
 		Ops:   OpsConfig{Listen: "127.0.0.1:7421"},
 		Log:   LogConfig{Level: "info", Format: "text"},
@@ -232,31 +253,9 @@ func (c Config) validate() error {
 	if d := c.Database.HistoryRetention; d != 0 && d < time.Minute {
 		fault("database.history_retention", "must be 0, which keeps history for ever, or at least 1m, is %s", d)
 	}
-	if err := checkListen(c.API.Listen, c.API.InsecureListen); err != nil {
-		fault("api.listen", "%v", err)
-	}
-	bothOrNone(fault, "api.cert_file", c.API.CertFile, "api.key_file", c.API.KeyFile)
-	readable(fault, "api.cert_file", c.API.CertFile)
-	readable(fault, "api.key_file", c.API.KeyFile)
-	readable(fault, "api.client_ca_file", c.API.ClientCAFile)
-	if c.API.ClientCAFile != "" && c.API.CertFile == "" {
-		fault("api.client_ca_file", "needs cert_file and key_file: callers show certificates only over TLS")
-	}
-	atLeast(fault, "api.freshness_bound", c.API.FreshnessBound, 100*time.Millisecond)
+	c.API.validate(fault)
 	if c.API.FreshnessBound < 2*p.PollInterval {
 		fault("api.freshness_bound", "must be at least twice participant.poll_interval (%s), is %s", p.PollInterval, c.API.FreshnessBound)
-	}
-	if c.API.MaxWait < 0 || c.API.MaxWait > 5*time.Minute {
-		fault("api.max_wait", "must be in 0s..5m, is %s", c.API.MaxWait)
-	}
-	if d := c.API.ExpiryMargin; d != 0 && (d < time.Second || d > 365*24*time.Hour) {
-		fault("api.expiry_margin", "must be 0, which turns it off, or in 1s..8760h, is %s", d)
-	}
-	if !(c.API.RatePerCaller >= 0 && c.API.RatePerCaller <= 1e6) {
-		fault("api.rate_per_caller", "must be in 0..1000000, is %v", c.API.RatePerCaller)
-	}
-	if c.API.RatePerCaller > 0 && c.API.BurstPerCaller < 1 {
-		fault("api.burst_per_caller", "must be at least 1, is %d", c.API.BurstPerCaller)
 	}
 	c.Guard.validate(fault)
 	if c.Ops.Listen != "" {
@@ -315,6 +314,51 @@ func (p ParticipantConfig) validateConnection(fault faultFunc) {
 	}
 	atLeast(fault, "participant.poll_interval", p.PollInterval, 10*time.Millisecond)
 	atLeast(fault, "participant.call_timeout", p.CallTimeout, 100*time.Millisecond)
+}
+
+func (a APIConfig) validate(fault faultFunc) {
+	if err := checkListen(a.Listen, a.InsecureListen); err != nil {
+		fault("api.listen", "%v", err)
+	}
+	bothOrNone(fault, "api.cert_file", a.CertFile, "api.key_file", a.KeyFile)
+	readable(fault, "api.cert_file", a.CertFile)
+	readable(fault, "api.key_file", a.KeyFile)
+	readable(fault, "api.client_ca_file", a.ClientCAFile)
+	if a.ClientCAFile != "" && a.CertFile == "" {
+		fault("api.client_ca_file", "needs cert_file and key_file: callers show certificates only over TLS")
+	}
+	atLeast(fault, "api.freshness_bound", a.FreshnessBound, 100*time.Millisecond)
+	if a.MaxWait < 0 || a.MaxWait > 5*time.Minute {
+		fault("api.max_wait", "must be in 0s..5m, is %s", a.MaxWait)
+	}
+	if d := a.ExpiryMargin; d != 0 && (d < time.Second || d > 365*24*time.Hour) {
+		fault("api.expiry_margin", "must be 0, which turns it off, or in 1s..8760h, is %s", d)
+	}
+	if !(a.RatePerCaller >= 0 && a.RatePerCaller <= 1e6) {
+		fault("api.rate_per_caller", "must be in 0..1000000, is %v", a.RatePerCaller)
+	}
+	if a.RatePerCaller > 0 && a.BurstPerCaller < 1 {
+		fault("api.burst_per_caller", "must be at least 1, is %d", a.BurstPerCaller)
+	}
+	for _, n := range []struct {
+		setting string
+		value   int
+	}{
+		{"max_calls", a.MaxCalls}, {"max_calls_per_caller", a.MaxCallsPerCaller},
+		{"max_connections", a.MaxConnections}, {"max_connections_per_caller", a.MaxConnectionsPerCaller},
+	} {
+		if n.value < 1 {
+			fault("api."+n.setting, "must be at least 1, is %d", n.value)
+		}
+	}
+	atLeast(fault, "api.send_timeout", a.SendTimeout, 100*time.Millisecond)
+	least := api.DefaultConfig().MaxAnswerBytes
+	if a.AnswerBytes < least {
+		fault("api.answer_bytes", "must be at least %d, the largest answer, is %d", least, a.AnswerBytes)
+	}
+	if a.AnswerBytesPerCaller < least {
+		fault("api.answer_bytes_per_caller", "must be at least %d, the largest answer, is %d", least, a.AnswerBytesPerCaller)
+	}
 }
 
 func (g GuardConfig) validate(fault faultFunc) {

@@ -320,7 +320,11 @@ func (d *daemon) apiConfig() api.Config {
 	config.ExpiryMargin = a.ExpiryMargin
 	config.DefaultWait = min(config.DefaultWait, a.MaxWait)
 	config.Guard = api.GuardConfig{AllowAnonymous: d.cfg.Guard.AllowAnonymous, AllowDigest: d.cfg.Guard.AllowDigest, MaxTTL: d.cfg.Guard.MaxTTL}
+	config.SendTimeout = a.SendTimeout
 	config.Limits.RatePerSecond, config.Limits.Burst = a.RatePerCaller, a.BurstPerCaller
+	config.Limits.MaxCalls, config.Limits.MaxCallsPerCaller = a.MaxCalls, a.MaxCallsPerCaller
+	config.Limits.MaxConnections, config.Limits.MaxConnectionsPerCaller = a.MaxConnections, a.MaxConnectionsPerCaller
+	config.Limits.AnswerBytes, config.Limits.AnswerBytesPerCaller = a.AnswerBytes, a.AnswerBytesPerCaller
 	config.Info = api.Info{
 		Version: version, Operators: d.cfg.Anchors.Operators, GuardianGovernance: d.cfg.Anchors.GuardianGovernance,
 		Store: "none", ReadAs: d.cfg.Participant.ReadAs, StartedAt: time.Now(),

@@ -176,13 +176,3 @@ func guardPool(ctx context.Context, urlFile, url string) (*pgxpool.Pool, error) 
 	}
 	return pgxpool.NewWithConfig(ctx, config)
 }
-
-// migrateGuard changes the guard's schema.
-func migrateGuard(ctx context.Context, urlFile string, direction guardpostgres.Direction) (version int64, err error) {
-	pool, err := guardPool(ctx, urlFile, "")
-	if err != nil {
-		return 0, err
-	}
-	defer pool.Close()
-	return guardpostgres.Migrate(ctx, pool, direction)
-}

@@ -13,7 +13,6 @@ import (
 	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
 	"github.com/disclosured/disclosured/internal/telemetry"
 	"github.com/disclosured/disclosured/replayguard"
-	guardpostgres "github.com/disclosured/disclosured/replayguard/postgres"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -42,8 +41,15 @@ func TestGuardIsInTheDatabase(t *testing.T) {
 	if _, err := unmigrated.openGuard(ctx, &guardStore{}); !errors.As(err, new(configError)) || !strings.Contains(err.Error(), "disclosured migrate") {
 		t.Errorf("opening without the schema: got %v, want an error of the configuration that names the command", err)
 	}
-	if version, err := migrateGuard(ctx, urlFile, guardpostgres.Up); err != nil || version < 1 {
-		t.Fatalf("migrating: version %d, %v", version, err)
+	for _, c := range []struct{ command, want string }{
+		{"status", "replay guard: version 0, 1 pending"}, {"up", "replay guard: version 1\n00001"}, {"status", "replay guard: version 1\n00001"},
+	} {
+		if code, printed, said := outcome(t, "migrate", c.command, "--database-url-file", urlFile); code != exitOK || !strings.HasPrefix(printed, c.want) {
+			t.Fatalf("migrate %s: exit %d, printed %q, said %q; want %q", c.command, code, printed, said, c.want)
+		}
+	}
+	if code, printed, _ := outcome(t, "migrate", "status", "--guard", "--database-url-file", urlFile); code != exitOK || printed != "replay guard: version 1\n" {
+		t.Errorf("migrate status --guard: exit %d, printed %q", code, printed)
 	}
 	var guards []*guardStore
 	for range 2 {

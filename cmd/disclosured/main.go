@@ -76,6 +76,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return configError{err} })
 	root.SetHelpCommand(newHelpCommand(root))
+	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))
 	root.AddCommand(
 		newServeCommand(),
 		newMigrateCommand(),
@@ -87,6 +88,7 @@ func newRootCommand() *cobra.Command {
 		newVAACommand(),
 		newVerifyCommand(),
 		newDoctorCommand(),
+		newHealthcheckCommand(),
 		newConfigCommand(),
 		newVersionCommand(),
 	)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -18,7 +19,7 @@ func newMigrateCommand() *cobra.Command {
 		Use:   "migrate [up | down | status]",
 		Short: "Bring the database's schema up to date, take it back, or show where it is",
 		Long: "Bring the database's schema up to date (up, the default), undo its last migration with what that holds (down), or show where it is (status).\n\n" +
-			"up is for the index's schema and the replay guard's. down and status are for the index's alone; --guard is for the guard's alone, and\n" +
+			"up and status are for the index's schema and the replay guard's, down is for the index's alone. --guard is for the guard's alone, and\n" +
 			"--guard down forgets every reservation.",
 		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"up", "down", "status"},
@@ -27,22 +28,19 @@ func newMigrateCommand() *cobra.Command {
 			if len(args) == 1 {
 				direction = postgres.Direction(args[0])
 			}
-			if guard || direction == postgres.Up {
-				if guard && direction == postgres.Status {
-					return configError{errors.New("--guard takes up or down")}
-				}
-				version, err := migrateGuard(cmd.Context(), urlFile, guardpostgres.Direction(direction))
+			if guard || direction != postgres.Down {
+				state, err := migrateGuard(cmd.Context(), urlFile, direction)
 				if err != nil {
-					return databaseError("migrating the replay guard's schema", err)
+					return migrateError("the replay guard's schema", err)
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "replay guard: version %d\n", version)
+				fmt.Fprintf(cmd.OutOrStdout(), "replay guard: %s\n", state)
 				if guard {
 					return nil
 				}
 			}
 			migrations, err := postgres.Migrate(cmd.Context(), postgres.Config{URLFile: urlFile}, direction)
 			if err != nil {
-				return databaseError("migrating the database", err)
+				return migrateError("the database", err)
 			}
 			for _, m := range migrations {
 				state := "pending"
@@ -60,4 +58,34 @@ func newMigrateCommand() *cobra.Command {
 		panic(err) // the flag is declared above
 	}
 	return cmd
+}
+
+// migrateError says what could not be migrated, and by which flag the database was named where that is what is wrong.
+func migrateError(what string, err error) error {
+	if fault := (*postgres.ConfigError)(nil); errors.As(err, &fault) {
+		return configError{fmt.Errorf("migrating %s: --database-url-file: %w", what, err)}
+	}
+	return fmt.Errorf("migrating %s: %w", what, err)
+}
+
+// migrateGuard changes the guard's schema, or only reads it, and says where it is then.
+func migrateGuard(ctx context.Context, urlFile string, direction postgres.Direction) (state string, err error) {
+	pool, err := guardPool(ctx, urlFile, "")
+	if err != nil {
+		return "", err
+	}
+	defer pool.Close()
+	if direction != postgres.Status {
+		if _, err := guardpostgres.Migrate(ctx, pool, guardpostgres.Direction(direction)); err != nil {
+			return "", err
+		}
+	}
+	have, want, err := guardpostgres.Version(ctx, pool)
+	switch {
+	case err != nil:
+		return "", err
+	case have < want:
+		return fmt.Sprintf("version %d, %d pending", have, want-have), nil
+	}
+	return fmt.Sprintf("version %d", have), nil
 }

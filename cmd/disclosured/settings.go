@@ -89,6 +89,7 @@ func settingUsages() map[string]string {
 // addConfigFlags gives a command --config and a flag for each setting, or for each of the sections named.
 func addConfigFlags(flags *pflag.FlagSet, sections ...string) {
 	flags.String("config", "", "the YAML file to read settings from")
+	flags.Lookup("config").Annotations = map[string][]string{settingFlag: nil}
 	for _, s := range settings() {
 		section, _, _ := strings.Cut(s.key, ".")
 		if len(sections) > 0 && !slices.Contains(sections, section) {
@@ -110,6 +111,7 @@ func addConfigFlags(flags *pflag.FlagSet, sections ...string) {
 		default:
 			panic("config: a setting of a type without a flag: " + s.key)
 		}
+		flags.Lookup(s.flag()).Annotations = map[string][]string{settingFlag: {s.key}}
 	}
 }
 

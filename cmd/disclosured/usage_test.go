@@ -12,21 +12,36 @@ import (
 // exit runs a command and gives its exit code and what it said to standard error.
 func exit(t *testing.T, args ...string) (code int, said string) {
 	t.Helper()
+	said = captured(t, &os.Stderr, func() { code = run(args) })
+	return code, said
+}
+
+// outcome is exit with what the command printed to standard output.
+func outcome(t *testing.T, args ...string) (code int, printed, said string) {
+	t.Helper()
+	printed = captured(t, &os.Stdout, func() { code, said = exit(t, args...) })
+	return code, printed, said
+}
+
+// captured gives what is written to a standard stream meanwhile.
+func captured(t *testing.T, stream **os.File, do func()) string {
+	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer read.Close()
-	saved := os.Stderr
-	os.Stderr = write
-	code = run(args)
-	os.Stderr = saved
+	text := make(chan string, 1)
+	go func() {
+		all, _ := io.ReadAll(read) // what was read is compared
+		text <- string(all)
+	}()
+	saved := *stream
+	*stream = write
+	do()
+	*stream = saved
 	write.Close()
-	text, err := io.ReadAll(read)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return code, string(text)
+	return <-text
 }
 
 func fileWith(t *testing.T, content string) string {
@@ -66,7 +81,7 @@ func TestWrongUseExitsWithTwo(t *testing.T) {
 		{[]string{"migrate", "sideways", "--database-url-file", absent}, "sideways"},
 		{[]string{"migrate"}, "database-url-file"},
 		{[]string{"migrate", "--database-url-file", absent}, absent},
-		{[]string{"migrate", "--database-url-file", fileWith(t, "")}, "empty"},
+		{[]string{"migrate", "--database-url-file", fileWith(t, "")}, "--database-url-file: database: the file"},
 		{[]string{"migrate", "status", "--database-url-file", fileWith(t, "hunter2")}, "can't be read"},
 		{[]string{"migrate", "down", "--database-url-file", pipe}, "regular"},
 		{serve("--database-url-file", absent), absent},
@@ -88,6 +103,15 @@ func TestWrongUseExitsWithTwo(t *testing.T) {
 		{[]string{"sim", "--thresholds", "4,0"}, "--thresholds"},
 		{[]string{"sim", "--thresholds", "4097"}, "--thresholds"},
 		{[]string{"sim", "--listen", "0.0.0.0:1"}, "loopback"},
+		{serve("--api-send-timeout", "0s"), "api.send_timeout"},
+		{serve("--api-max-calls", "0"), "api.max_calls:"},
+		{serve("--api-max-calls-per-caller", "0"), "api.max_calls_per_caller:"},
+		{serve("--api-max-connections", "0"), "api.max_connections:"},
+		{serve("--api-max-connections-per-caller", "-1"), "api.max_connections_per_caller:"},
+		{serve("--api-answer-bytes", "1000"), "api.answer_bytes:"},
+		{serve("--api-answer-bytes-per-caller", "1000"), "api.answer_bytes_per_caller:"},
+		{[]string{"healthcheck", "--ops-listen", ""}, "ops.listen"},
+		{[]string{"healthcheck", "--ops-listen", "7421"}, "ops.listen"},
 		{[]string{"bootstrap"}, "participant.address"},
 		{[]string{"bootstrap", "--participant-address", "127.0.0.1:1", "--lf", "2.1"}, "--lf"},
 		{[]string{"bootstrap", "--participant-address", "127.0.0.1:1", "--thresholds", "0"}, "--thresholds"},

@@ -295,6 +295,29 @@ func TestAnswersWithoutHistory(t *testing.T) {
 	}
 }
 
+// A database that hangs costs a question for a fate no more than it costs a redeem: the active one is told, and of what is over it is said
+// within a second, not at the call's deadline, that history is away; and at once while history is left alone.
+func TestFateWithoutHistory(t *testing.T) {
+	w := basic(t, func(_ *api.Config, d *api.Deps) { d.Index = hungHistory{d.Index.(*index.Index)} })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	active, err := w.client.GetContractFate(ctx, &disclosurev1.GetContractFateRequest{ContractId: cid("root")})
+	if err != nil || active.GetFate() != disclosurev1.Fate_FATE_ACTIVE || active.GetHistorySinceOffset() != active.GetAnswer().GetPosition().GetOffset() {
+		t.Errorf("fate of an active contract: %v, %v", active, err)
+	}
+	for _, paused := range []bool{true, false} {
+		if !paused {
+			w.setNow(epoch.Add(6 * time.Second))
+		}
+		began := time.Now()
+		_, err = w.client.GetContractFate(ctx, &disclosurev1.GetContractFateRequest{ContractId: cid("never")})
+		wantReason(t, err, api.StoreUnavailable)
+		if took := time.Since(began); took > 8*time.Second || !paused && took < 900*time.Millisecond {
+			t.Errorf("paused %v: told after %s", paused, took)
+		}
+	}
+}
+
 // Callers learn the follower's state and not what its errors say of the operator's hosts and users.
 func TestStreamDetailIsNotTheOperators(t *testing.T) {
 	w := basic(t)

@@ -21,6 +21,7 @@ type conns struct {
 	cfg     Limits
 	timeout time.Duration
 	log     *slog.Logger
+	metrics Metrics
 
 	mu      sync.Mutex
 	open    int
@@ -28,8 +29,8 @@ type conns struct {
 	told    time.Time
 }
 
-func newConns(l net.Listener, cfg Config, log *slog.Logger) *conns {
-	return &conns{Listener: l, cfg: cfg.Limits, timeout: cfg.SendTimeout, log: log, callers: map[netip.Addr]int{}}
+func newConns(l net.Listener, cfg Config, log *slog.Logger, metrics Metrics) *conns {
+	return &conns{Listener: l, cfg: cfg.Limits, timeout: cfg.SendTimeout, log: log, metrics: metrics, callers: map[netip.Addr]int{}}
 }
 
 // tellPause is how often a full listener is logged at most.
@@ -53,11 +54,19 @@ func (l *conns) Accept() (net.Conn, error) {
 func (l *conns) take(from netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open < l.cfg.MaxConnections && l.callers[from] < l.cfg.MaxConnectionsPerCaller {
+	limitOf := ""
+	switch {
+	case l.open >= l.cfg.MaxConnections:
+		limitOf = "server"
+	case l.callers[from] >= l.cfg.MaxConnectionsPerCaller:
+		limitOf = "caller"
+	default:
 		l.open++
 		l.callers[from]++
+		l.metrics.Connected(true)
 		return true
 	}
+	l.metrics.ConnectionRefused(limitOf)
 	if now := time.Now(); now.Sub(l.told) >= tellPause {
 		l.told = now
 		l.log.Warn("a connection is refused: there are too many", "connections", l.open, "limit", l.cfg.MaxConnections,
@@ -70,6 +79,7 @@ func (l *conns) give(from netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open--
+	l.metrics.Connected(false)
 	if l.callers[from]--; l.callers[from] == 0 {
 		delete(l.callers, from)
 	}

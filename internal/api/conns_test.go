@@ -9,13 +9,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/disclosured/disclosured/internal/telemetry"
 )
 
 // While a write is stuck nothing is read from the client; it ends with the send timeout.
 func TestStuckWriteStopsReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		owner := newConns(nil, Config{SendTimeout: time.Minute}, slog.New(slog.DiscardHandler))
+		owner := newConns(nil, Config{SendTimeout: time.Minute}, slog.New(slog.DiscardHandler), telemetry.New("test").API)
 		c := newConn(ours, owner, netip.Addr{})
 		began := time.Now()
 		written, read := make(chan error, 1), make(chan error, 1)

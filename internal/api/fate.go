@@ -33,15 +33,10 @@ func (s *Service) GetContractFate(ctx context.Context, req *disclosurev1.GetCont
 	return answerWith(ctx, s, opts, would, func(ctx context.Context, r *reading) (*disclosurev1.GetContractFateResponse, error) {
 		answer := &disclosurev1.GetContractFateResponse{Answer: s.answer(r), ContractId: id, Fate: disclosurev1.Fate_FATE_UNKNOWN}
 		r.usedHistory = true
-		since, err := s.index.History().HistorySince(ctx)
-		if err != nil {
-			return nil, storeFailed(err)
-		}
-		answer.HistorySinceOffset = since
-
 		scope, prefix := (*index.Scope)(nil), wormhole.Prefix{}
 		if e := active(r.view, id); e != nil {
 			r.withoutBlobs = true
+			answer.HistorySinceOffset = s.historySince(ctx, r.view)
 			answer.Contract = r.contract(e)
 			answer.Fate = disclosurev1.Fate_FATE_ACTIVE
 			if e.InFlight {
@@ -53,9 +48,18 @@ func (s *Service) GetContractFate(ctx context.Context, req *disclosurev1.GetCont
 				scope, prefix = &own, node.Prefix
 			}
 		} else {
-			ended, known, err := s.index.History().EndOf(ctx, id, r.view.Position().Offset)
+			var (
+				ended index.Ended
+				known bool
+			)
+			err := s.needHistory(ctx, func(ctx context.Context) (err error) {
+				if answer.HistorySinceOffset, err = s.index.History().HistorySince(ctx); err == nil {
+					ended, known, err = s.index.History().EndOf(ctx, id, r.view.Position().Offset)
+				}
+				return err
+			})
 			if err != nil {
-				return nil, storeFailed(err)
+				return nil, err
 			}
 			if !known {
 				return answer, nil

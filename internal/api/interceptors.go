@@ -36,6 +36,10 @@ type Metrics interface {
 	CallDone(method, outcome string, took time.Duration)
 	// Panicked counts panics in calls.
 	Panicked()
+	// Connected is told of each connection that opens or, where open is false, closes.
+	Connected(open bool)
+	// ConnectionRefused is told of each connection that was one too many: "server", in all, or "caller", of its caller.
+	ConnectionRefused(limitOf string)
 }
 
 // call is what the interceptors know about one call; inner ones and the service fill it in for the access log.

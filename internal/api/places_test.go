@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,10 +134,11 @@ func TestRequestsThatDontArrive(t *testing.T) {
 
 // Connections are bounded; one too many is closed at once and told in the log.
 func TestConnectionLimits(t *testing.T) {
-	for name, set := range map[string]func(*api.Limits){
-		"per caller": func(l *api.Limits) { l.MaxConnectionsPerCaller = 2 },
-		"in all":     func(l *api.Limits) { l.MaxConnections = 2 },
+	for limitOf, set := range map[string]func(*api.Limits){
+		"caller": func(l *api.Limits) { l.MaxConnectionsPerCaller = 2 },
+		"server": func(l *api.Limits) { l.MaxConnections = 2 },
 	} {
+		name := "of the " + limitOf
 		w := basic(t, func(c *api.Config, _ *api.Deps) { set(&c.Limits) })
 		if !w.answers() {
 			t.Fatalf("%s: the first connection does not serve", name)
@@ -148,6 +150,9 @@ func TestConnectionLimits(t *testing.T) {
 		if !strings.Contains(w.logs.String(), "a connection is refused") {
 			t.Errorf("%s: nothing in the log", name)
 		}
+		if open, refused := w.metric("disclosured_api_connections"), w.metric("disclosured_api_connections_refused_total", limitOf); open != 2 || refused != 1 {
+			t.Errorf("%s: the metrics show %v connections and %v refused, want 2 and 1", name, open, refused)
+		}
 		second.Close()
 		w.eventually("free connection", func() bool {
 			// The server sends its settings first.
@@ -155,6 +160,27 @@ func TestConnectionLimits(t *testing.T) {
 			return err == nil
 		})
 	}
+}
+
+// metric is the value of a counter or level, of the series with these labels; 0 where there is none.
+func (w *world) metric(name string, labels ...string) float64 {
+	w.t.Helper()
+	families, err := w.metrics.Gatherer().Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var own []string
+			for _, l := range m.GetLabel() {
+				own = append(own, l.GetValue())
+			}
+			if f.GetName() == name && slices.Equal(own, labels) {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
 }
 
 func (w *world) rawConn() net.Conn {

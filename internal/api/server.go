@@ -41,6 +41,7 @@ type Deps struct {
 type Server struct {
 	cfg     Config
 	log     *slog.Logger
+	metrics Metrics
 	service *Service
 	health  *healthServer
 	grpc    *grpc.Server
@@ -69,7 +70,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	}
 	stopping, stop := context.WithCancel(context.Background())
 	streamsEnd, endStreams := context.WithCancel(context.Background())
-	s := &Server{cfg: cfg, log: deps.Log, service: newService(cfg, deps, stopping), stop: stop, endStreams: endStreams}
+	s := &Server{cfg: cfg, log: deps.Log, metrics: deps.Metrics, service: newService(cfg, deps, stopping), stop: stop, endStreams: endStreams}
 	s.health = newHealthServer(func() bool { return s.service.ready() == nil })
 
 	calls := &calls{cfg: cfg, log: deps.Log, metrics: deps.Metrics, limits: newLimiter(cfg.Limits, deps.Now), streamsEnd: streamsEnd}
@@ -142,7 +143,7 @@ func (s *Server) ServeOn(ctx context.Context, listener, ops net.Listener) error 
 	failed := make(chan error, 2)
 	var serving, watching sync.WaitGroup
 	serving.Go(func() {
-		if err := s.grpc.Serve(newConns(listener, s.cfg, s.log)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := s.grpc.Serve(newConns(listener, s.cfg, s.log, s.metrics)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			failed <- fmt.Errorf("api: serve gRPC: %w", err)
 			cancel()
 		}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -284,8 +285,8 @@ func (s *Service) historySince(ctx context.Context, view *index.View) int64 {
 }
 
 const (
-	// historyTimeout is how long an answer that can do without history waits for it, and historyPause how long such answers leave it
-	// alone after it failed: of a database that hangs every answer would wait as long otherwise.
+	// historyTimeout is how long an answer waits for history, and historyPause how long answers leave it alone after it failed: of a
+	// database that hangs every answer would wait as long otherwise.
 	historyTimeout = time.Second
 	historyPause   = time.Second
 )
@@ -305,6 +306,26 @@ func (s *Service) askHistory(ctx context.Context, ask func(context.Context) erro
 	}
 	return false
 }
+
+// needHistory asks history for what an answer can't do without, and waits no longer for it: a caller that hears so within the second can
+// ask elsewhere.
+func (s *Service) needHistory(ctx context.Context, ask func(context.Context) error) error {
+	failed := errHistoryPaused
+	if s.askHistory(ctx, func(ctx context.Context) error {
+		failed = ask(ctx)
+		return failed
+	}) {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return asError(ctx.Err())
+	}
+	e := failure(StoreUnavailable, "history could not be read")
+	e.cause = failed
+	return e
+}
+
+var errHistoryPaused = errors.New("history did not answer a moment ago, and is left alone")
 
 // streamDetails are what callers are told of a follower's state. Its own detail names the operator's hosts, users and faults.
 var streamDetails = map[string]string{

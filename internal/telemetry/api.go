@@ -12,7 +12,10 @@ type API struct {
 	seconds          *prometheus.HistogramVec
 	inFlight         *prometheus.GaugeVec
 	panics           prometheus.Counter
+	connections      prometheus.Gauge
+	turnedAway       *prometheus.CounterVec
 	methods, reasons bounded
+	limits           bounded
 }
 
 func newAPI(registry *prometheus.Registry) *API {
@@ -27,7 +30,9 @@ func newAPI(registry *prometheus.Registry) *API {
 			Name: "disclosured_api_panics_total", Help: "Panics in calls: faults of this service.",
 		}),
 	}
-	registry.MustRegister(a.inFlight, a.panics)
+	a.connections = prometheus.NewGauge(prometheus.GaugeOpts{Name: "disclosured_api_connections", Help: "Open connections of callers."})
+	registry.MustRegister(a.inFlight, a.panics, a.connections)
+	a.turnedAway = counter(registry, "disclosured_api_connections_refused_total", "Connections closed as they came because there were too many, by whose limit: server or caller.", "limit_of")
 	return a
 }
 
@@ -46,6 +51,20 @@ func (a *API) CallDone(method, outcome string, took time.Duration) {
 	case "RATE_LIMITED", "TOO_MANY_CALLS", "TOO_MANY_STREAMS":
 		a.refused.WithLabelValues(outcome).Inc()
 	}
+}
+
+// Connected counts a connection that was opened or, where open is false, closed.
+func (a *API) Connected(open bool) {
+	if open {
+		a.connections.Inc()
+	} else {
+		a.connections.Dec()
+	}
+}
+
+// ConnectionRefused counts a connection that was one too many.
+func (a *API) ConnectionRefused(limitOf string) {
+	a.turnedAway.WithLabelValues(a.limits.value(limitOf)).Inc()
 }
 
 // Panicked counts a panic in a call.

@@ -53,6 +53,10 @@ func used() *telemetry.Metrics {
 	m.API.CallStarted("PrepareRedeem")
 	m.API.CallDone("PrepareRedeem", "RATE_LIMITED", time.Millisecond)
 	m.API.Panicked()
+	m.API.Connected(true)
+	m.API.Connected(true)
+	m.API.Connected(false)
+	m.API.ConnectionRefused("caller")
 	m.Guard.Watch(func() (telemetry.GuardLevels, bool) {
 		return telemetry.GuardLevels{Live: 7, MaxEntries: 10_000, Clients: 2, MaxLive: 2500, Lapsed: 5}, true
 	})
@@ -164,6 +168,8 @@ func TestValues(t *testing.T) {
 		{"disclosured_api_call_seconds", []string{"PrepareRedeem"}, 2},
 		{"disclosured_api_calls_in_flight", []string{"PrepareRedeem"}, 0},
 		{"disclosured_api_panics_total", nil, 1},
+		{"disclosured_api_connections", nil, 1},
+		{"disclosured_api_connections_refused_total", []string{"caller"}, 1},
 	} {
 		if got := value(t, m, c.name, c.labels...); got != c.want {
 			t.Errorf("%s%v = %v, want %v", c.name, c.labels, got, c.want)
@@ -210,6 +216,7 @@ func TestD10LabelsAreBounded(t *testing.T) {
 		m.Stream.Update(text)
 		m.Stream.State(text)
 		m.Index.Oddity(text, 1)
+		m.API.ConnectionRefused(text)
 		m.Guard.Reserved(text)
 		m.Guard.Settled(text, 0)
 		if i < 500 {
