@@ -44,6 +44,18 @@
 // answer does not verify is left, and the next one asked. What can't be verified is whether a contract is still active and on which
 // synchronizer: the ledger says so itself.
 //
+// # Relayers
+//
+// Where several parties would redeem the same VAA, a Guard admits one of them at a time, so that the others do not pay for a submission that is
+// doomed. A Relayer puts one before Redeem as a whole: resolve and verify; ask the guard; if admitted, the protocol above, under one
+// reservation; settle it. NewLocalGuard is a guard of one process, over package replayguard, NewRemoteGuard one of all who reserve at
+// the service. The guard decides nothing about the redeem. Where it can't be had the submission goes ahead, Unguarded, with the error, an event and
+// a warning; where it, or the way to it, is set up wrongly, it does not (see NewRemoteGuard for which error is which).
+//
+//	resolve ──▶ verify ──▶ Guard.Admit ──▶ admitted ──▶ submit, classify, … ──▶ settle
+//	   │                       │    └────▶ unguarded ──▶ submit, classify, …
+//	   └▶ invalid, consumed    └▶ already received (until), already consumed (by), refused (why, retry after)
+//
 // # Nothing is kept
 //
 // Between two tries nothing of a bundle is kept: CoreState and node are read together, at one offset, for each submission. A participant

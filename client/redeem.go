@@ -272,7 +272,7 @@ func (c *Client) newRedeem(request Request, submit SubmitFunc) (*redeem, error) 
 func (r *redeem) run(ctx context.Context, first *Prepared) (Outcome, error) {
 	for {
 		var prepared Prepared
-		if first != nil {
+		if first != nil && ctx.Err() == nil {
 			prepared, first = *first, nil
 		} else {
 			var end *Outcome
