@@ -65,6 +65,7 @@ var rooms = []room{
 	},
 	{path: "migrations"},
 	{path: "daml"},
+	{path: "internal/damlmodel", ours: []string{"internal/damlvalue"}, others: []string{"google.golang.org/protobuf/encoding/protowire"}},
 
 	// What is served. damlvalue comes with contractblob, whose answers are made of it.
 	{
