@@ -319,9 +319,6 @@ func relayUnguarded(t *testing.T, w *world, kind guardKind) {
 	store.fail(errors.New("the database is gone"))
 	vaa := w.vaa()
 	all, errs, submissions := w.race(guards, w.request(vaa), w.user())
-	if submissions < 2 {
-		t.Errorf("%d submissions were made, want many", submissions)
-	}
 	unguarded := 0
 	for i, got := range all {
 		if got.Admission.Decision == client.Unguarded {
@@ -336,7 +333,7 @@ func relayUnguarded(t *testing.T, w *world, kind guardKind) {
 			t.Error(errs[i])
 		}
 	}
-	if n := seen.count(client.EventUnguarded); n != unguarded || seen.count(client.EventSettled) != 0 {
+	if n := seen.count(client.EventUnguarded); n != unguarded || unguarded == 0 || submissions == 0 || seen.count(client.EventSettled) != 0 {
 		t.Errorf("%d ran unguarded, %d were observed", unguarded, n)
 	}
 	if len(w.consumed(vaa.Digest())) != 1 {
