@@ -41,6 +41,10 @@ func TestStory(t *testing.T) {
 		{"anchors and apps", (*story).found},
 		{"the service starts", (*story).serve},
 		{"a stranger redeems", (*story).redeems},
+		{"splits", (*story).splits},
+		{"a stale node", (*story).stale},
+		{"contention", (*story).contends},
+		{"replays", (*story).replays},
 	} {
 		if !s.play(t, scene.name, scene.play) {
 			return
@@ -228,14 +232,4 @@ func (s *story) serve() {
 		s.t.Fatal(err)
 	}
 	s.connectService(s.root)
-}
-
-// redeems: a party that is a stakeholder of nothing redeems from each app, with what the service gave.
-func (s *story) redeems() {
-	for i := range thresholds {
-		outcome := s.redeem(i, s.vaa(i), redeemer(0))
-		if outcome.Submissions != 1 {
-			s.t.Errorf("app %d: the redeem took %d submissions: %v", i+1, outcome.Submissions, outcome.Retries)
-		}
-	}
 }

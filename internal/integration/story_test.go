@@ -45,6 +45,10 @@ type story struct {
 	ledgerConn       *grpc.ClientConn
 	recorder         *record.Recorder
 	report           *report
+
+	// lookInactive is how the stand-in's answer to a stale contract looks; onRefusal, where set, is told of refusals of redeems.
+	lookInactive answer
+	onRefusal    func(error)
 }
 
 // app is one of the three, as a side has it.
@@ -252,6 +256,9 @@ func (s *story) redeemOnSubject(i int, vaa *wormhole.VAA, as string) (*submit.Re
 		func(ctx context.Context, p client.Prepared) (client.Submitted, error) {
 			done, err := s.subject.client.Submit(record.Note(ctx, "redeem by %s, submission %d", as, p.Submission), s.bundleOfPrepared(i, p, as).submission())
 			if err != nil {
+				if s.onRefusal != nil {
+					s.onRefusal(err)
+				}
 				return client.Submitted{}, err
 			}
 			result = done
