@@ -45,6 +45,11 @@ func TestStory(t *testing.T) {
 		{"a stale node", (*story).stale},
 		{"contention", (*story).contends},
 		{"replays", (*story).replays},
+		{"wrong blobs", (*story).wrongBlobs},
+		{"wrong disclosures", (*story).wrongDisclosures},
+		{"wrong arguments", (*story).wrongArguments},
+		{"bad VAAs", (*story).badVAAs},
+		{"the ledger's own rules", (*story).ledgersOwn},
 	} {
 		if !s.play(t, scene.name, scene.play) {
 			return
