@@ -245,6 +245,7 @@ func TestQuotas(t *testing.T, newGuard Maker) {
 		{"rate", quotaRate},
 		{"lapsed reservations cost standing, once, and not for ever", standing},
 		{"a duplicate costs nothing", duplicateIsFree},
+		{"a refusal costs nothing", refusalIsFree},
 		{"a client's own quota", ownQuota},
 		{"the clock going back brings nothing", quotaClockBack},
 		{"quotas at the same time", quotaRace},
@@ -365,6 +366,20 @@ func duplicateIsFree(t *testing.T, newGuard Maker) {
 	WantRefusal(t, err, replayguard.AlreadyReceived, replayguard.CauseDuplicate)
 	_, err = g.tryReserve(t, "alice", 3, 600)
 	WantRefusal(t, err, replayguard.Other, replayguard.CauseQuotaRate)
+}
+
+func refusalIsFree(t *testing.T, newGuard Maker) {
+	for _, test := range []struct {
+		entries, live int
+		want          replayguard.Cause
+	}{{100, 1, replayguard.CauseQuotaLive}, {1, 100, replayguard.CauseCapacity}} {
+		g := made(t, newGuard, replayguard.Limits{MaxEntries: test.entries, Quota: replayguard.Quota{MaxLive: test.live, PerMinute: 1, Burst: 2}})
+		g.reserve(t, "alice", 1, 10)
+		for i := range 10 { // one more could still be afforded
+			_, err := g.tryReserve(t, "alice", 2+i, 10)
+			WantRefusal(t, err, replayguard.Other, test.want)
+		}
+	}
 }
 
 func ownQuota(t *testing.T, newGuard Maker) {
