@@ -17,7 +17,7 @@ const maxDepth = 100
 // maxTypes bounds how many parts of types are visited in one package, and maxText how long the text of one is: tables that refer
 // to each other many times over would multiply otherwise.
 const (
-	maxTypes = 1 << 17
+	maxTypes = 1 << 15
 	maxText  = 1 << 10
 )
 
@@ -277,6 +277,9 @@ func (p *lfPackage) typeOf(m message, arguments []string, depth int) (string, er
 				return "", fmt.Errorf("there is no type %d", f.value)
 			}
 			return p.typeText(p.types[f.value], arguments, depth+1)
+		case 2, 3, 9:
+		default:
+			return "", errors.New("a type that no ledger shows")
 		}
 		inner, err := parse(f.bytes)
 		if err != nil {
