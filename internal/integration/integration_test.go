@@ -50,6 +50,14 @@ func TestStory(t *testing.T) {
 		{"wrong arguments", (*story).wrongArguments},
 		{"bad VAAs", (*story).badVAAs},
 		{"the ledger's own rules", (*story).ledgersOwn},
+		{"governance in between", (*story).governs},
+		{"puppets and shadow tries", (*story).lookalikes},
+		{"archived by both signatories", (*story).archives},
+		{"the service is killed", (*story).kills},
+		{"the participant restarts", (*story).restarts},
+		{"all of it read back", (*story).readsBack},
+		{"pruning", (*story).prunes},
+		{"the end", (*story).ends},
 	} {
 		if !s.play(t, scene.name, scene.play) {
 			return
@@ -60,7 +68,8 @@ func TestStory(t *testing.T) {
 // simulated starts a simulated participant.
 func simulated(t *testing.T, s settings) settings {
 	t.Helper()
-	s.address = startSim(t, "--commit-latency", "10ms")
+	p := newProxy(t, startSim(t, "--commit-latency", "10ms"))
+	s.address, s.restart = p.address, p.restart
 	s.what, s.patience = "`disclosured sim`, a simulated participant, as a process over TCP", 5*time.Minute
 	s.prune = true
 	return s
@@ -152,6 +161,7 @@ func (s *story) meet() {
 		t.Fatal(err)
 	}
 	s.closeLater(standIn)
+	s.standInConn = standIn
 	s.standIn = newSide("the stand-in", submit.New(standIn, name))
 }
 

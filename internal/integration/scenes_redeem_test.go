@@ -79,11 +79,15 @@ func (s *story) consume(i int, digest wormhole.Digest) *submit.Result {
 	return result
 }
 
-// fate asks what became of a contract.
-func (s *story) fate(contractID string, digest wormhole.Digest) *disclosurev1.GetContractFateResponse {
+// fate asks what became of a contract and, with a digest, which node covers that now.
+func (s *story) fate(contractID string, digest ...wormhole.Digest) *disclosurev1.GetContractFateResponse {
 	s.t.Helper()
 	answer, err := ask(s, "GetContractFate", func(ctx context.Context) (*disclosurev1.GetContractFateResponse, error) {
-		return s.service.api.GetContractFate(ctx, &disclosurev1.GetContractFateRequest{ContractId: contractID, Digest: digest.String(), Read: s.fresh()})
+		request := &disclosurev1.GetContractFateRequest{ContractId: contractID, Read: s.fresh()}
+		if len(digest) > 0 {
+			request.Digest = digest[0].String()
+		}
+		return s.service.api.GetContractFate(ctx, request)
 	})
 	if err != nil {
 		s.t.Fatalf("GetContractFate: %v", err)

@@ -251,3 +251,16 @@ func disclosure(c ledger.Contract) *submit.Disclosure {
 	d := submit.Disclose(c)
 	return &d
 }
+
+// tries are all nodes, without ids: consumer, prefix, threshold and digests.
+func (s *side) tries() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[string]string{}
+	for _, c := range s.nodes {
+		if n, ok := c.Payload.(*wormhole.ReplayNode); ok {
+			all[n.Consumer+"/"+n.Prefix.String()] = fmt.Sprintf("%d %x", n.SplitThreshold, n.Consumed.Packed())
+		}
+	}
+	return all
+}

@@ -42,13 +42,16 @@ type story struct {
 	sim              *ledgersim.Sim // the stand-in itself
 	service          *service
 	client           *client.Client
-	ledgerConn       *grpc.ClientConn
-	recorder         *record.Recorder
-	report           *report
+	// ledgerConn and standInConn lead to the two participants.
+	ledgerConn, standInConn *grpc.ClientConn
+	recorder                *record.Recorder
+	report                  *report
 
 	// lookInactive is how the stand-in's answer to a stale contract looks; onRefusal, where set, is told of refusals of redeems.
 	lookInactive answer
 	onRefusal    func(error)
+	// forgotten: the service was built anew since, and knows earlier updates by their offsets alone.
+	forgotten bool
 }
 
 // app is one of the three, as a side has it.
@@ -99,6 +102,9 @@ func (s *story) fresh() *disclosurev1.ReadOptions {
 	read := &disclosurev1.ReadOptions{Wait: durationpb.New(15 * time.Second)}
 	if last := s.subject.lastResult(); last != nil {
 		read.MinOffset, read.ParticipantId = last.Offset, s.participant
+		if !s.forgotten {
+			read.AfterUpdateId = last.UpdateID
+		}
 	}
 	return read
 }
