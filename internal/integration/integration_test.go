@@ -108,7 +108,7 @@ func (s *story) finish(t *testing.T) {
 func (s *story) meet() {
 	t := s.t
 	s.recorder = record.New(record.Options{
-		Name: "integration", Target: s.settings.address, Authorized: s.settings.token != "",
+		Name: "integration", Target: s.settings.address, Authorized: s.settings.token != "", Compress: true,
 		About: "The integration test's story as it was told to " + s.settings.what + ".",
 	})
 	conn, err := ledgerstream.DialWith(s.settings.conn(), s.recorder.DialOptions()...)

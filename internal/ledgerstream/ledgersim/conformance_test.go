@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,11 +14,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/disclosured/disclosured/daml"
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
+	"github.com/disclosured/disclosured/internal/ledgerstream/record"
 	"github.com/disclosured/disclosured/internal/ledgerstream/replay"
 	"github.com/disclosured/disclosured/internal/ledgerstream/replay/recordings"
+	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
+	"github.com/disclosured/disclosured/internal/wormhole"
 )
 
 var update = flag.Bool("update", false, "write docs/conformance.md")
@@ -81,6 +89,103 @@ func TestConformance(t *testing.T) {
 	if diff := cmp.Diff(string(want), text); diff != "" {
 		t.Errorf("docs/conformance.md is not what the test found (run with -update):\n%s", diff)
 	}
+}
+
+var recorded = flag.String("recording", "", "hold the simulated participant to this recording too: a calls.jsonl or calls.jsonl.gz, as package record writes")
+
+// TestConformanceToOne holds the simulated participant to a recording as package record writes it: the one that -recording names, from
+// another version of a participant say, else a small story of its own.
+func TestConformanceToOne(t *testing.T) {
+	path := *recorded
+	if path == "" {
+		path = recordOne(t)
+	}
+	r, err := replay.Load(os.DirFS(filepath.Dir(path)), filepath.Base(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared, differing := 0, 0
+	for _, result := range tell(t, r) {
+		if result.outOfScope != "" || unrepeatable(result.call) {
+			continue
+		}
+		compared++
+		if len(result.diffs) > 0 {
+			differing++
+			t.Errorf("call %d %s (%s):\n\t%s", result.call.N, result.call.Method, result.call.Note, strings.Join(result.diffs[:min(3, len(result.diffs))], "\n\t"))
+		}
+	}
+	t.Logf("%d of %d calls compared, %d differ", compared, len(r.Calls), differing)
+	if *recorded == "" && compared != len(r.Calls) {
+		t.Errorf("%d of %d calls were compared", compared, len(r.Calls))
+	}
+}
+
+// unrepeatable tells whether a call can't be made again as it was: its answer came from the connection and not from the participant, or
+// what it sent was too large to be kept.
+func unrepeatable(c *replay.Call) bool {
+	return c.Status.Code == codes.Unavailable && len(c.Status.Raw) == 0 || strings.Contains(c.RequestNote, "created_event_blob left out")
+}
+
+// recordOne records a small story and returns the path of its calls.
+func recordOne(t *testing.T) string {
+	t.Helper()
+	sim := ledgersim.New(ledgersim.Options{Seed: 5})
+	address, err := sim.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sim.Stop()
+	recorder := record.New(record.Options{Name: "one", Compress: true})
+	conn, err := grpc.NewClient(address, append(recorder.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c := submit.New(conn, "one")
+	for _, dar := range daml.DARs()[:2] {
+		if err := c.UploadDAR(ctx, dar.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var parties []string
+	for _, hint := range []string{"operator-one", "consumerA-one"} {
+		party, err := c.AllocateParty(ctx, hint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parties = append(parties, party)
+	}
+	begin := sim.LedgerEnd()
+	made, err := c.Do(ctx, parties, nil, submit.Create(&wormhole.ReplayNode{Operator: parties[0], Consumer: parties[1], SplitThreshold: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := made.Created[0]
+	for i := range byte(3) { // the first fills the node, the second splits it
+		digest := wormhole.Digest{0, i}
+		done, err := c.Do(ctx, parties[1:], nil, submit.ConsumeDigest(node.ContractID, digest.String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		node = done.Created[0]
+	}
+	for _, disclosed := range [][]submit.Disclosure{nil, {submit.Disclose(made.Created[0].Contract)}} {
+		if _, err := c.Do(ctx, parties[1:], disclosed, submit.ConsumeDigest(made.Created[0].ContractID, wormhole.Digest{9}.String())); err == nil {
+			t.Fatal("a stale node was consumed on")
+		}
+	}
+	templates := map[string][]record.Template{wormhole.PackageName: {{Module: "Wormhole.Core.Replay", Entity: "ReplayNode"}}}
+	if err := record.ReadBack(ctx, conn, parties[:1], templates, begin, sim.LedgerEnd()); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := recorder.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, recorder.CallsFile())
 }
 
 // tell drives one recording.

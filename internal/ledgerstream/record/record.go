@@ -48,6 +48,8 @@ type Options struct {
 	Target string
 	// Authorized says that calls carry an access token that the interceptors can't see (per-RPC credentials): the lines then say so.
 	Authorized bool
+	// Compress writes the calls gzipped, as calls.jsonl.gz.
+	Compress bool
 	// MaxResponses bounds how many responses of one call are kept; 0 keeps all.
 	MaxResponses int
 }

@@ -306,7 +306,7 @@ func TestWhatIsLeftOut(t *testing.T) {
 
 // TestUnknownFields: what a newer participant sends and the stubs do not know is in the bytes, and named.
 func TestUnknownFields(t *testing.T) {
-	ctx, sim, recorder, conn := connect(t, record.Options{Name: "92-unknown"})
+	ctx, sim, recorder, conn := connect(t, record.Options{Name: "92-unknown", Compress: true})
 	sim.Inject(ledgersim.UnknownUpdate)
 	end := sim.LedgerEnd()
 	operator := sim.AllocateParty("operator-1")
@@ -322,7 +322,19 @@ func TestUnknownFields(t *testing.T) {
 	if err := recorder.Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(filepath.Join(dir, record.CallsFile))
+	if recording, err := replay.Load(os.DirFS(dir), recorder.CallsFile()); err != nil || len(recording.Calls) != 1 {
+		t.Errorf("read as %v, %v", recording, err)
+	}
+	packed, err := os.Open(filepath.Join(dir, recorder.CallsFile()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close()
+	unpacked, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := io.ReadAll(unpacked)
 	if err != nil {
 		t.Fatal(err)
 	}

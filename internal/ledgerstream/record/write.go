@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -32,15 +33,40 @@ func (r *Recorder) Write(dir string) error {
 	if err != nil {
 		return fmt.Errorf("write recording %s: its facts: %w", r.options.Name, err)
 	}
+	if r.options.Compress {
+		if calls, err = compressed(calls); err != nil {
+			return fmt.Errorf("write recording %s: %w", r.options.Name, err)
+		}
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write recording %s: %w", r.options.Name, err)
 	}
-	for name, content := range map[string][]byte{CallsFile: calls, FactsFile: append(facts, '\n'), ReadmeFile: []byte(readme)} {
+	for name, content := range map[string][]byte{r.CallsFile(): calls, FactsFile: append(facts, '\n'), ReadmeFile: []byte(readme)} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o644); err != nil {
 			return fmt.Errorf("write recording %s: %w", r.options.Name, err)
 		}
 	}
 	return nil
+}
+
+// CallsFile is the name of the folder's file of calls: CallsFile, or that with ".gz" where they are compressed.
+func (r *Recorder) CallsFile() string {
+	if r.options.Compress {
+		return CallsFile + ".gz"
+	}
+	return CallsFile
+}
+
+func compressed(content []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write(content); err != nil {
+		return nil, fmt.Errorf("compress: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return nil, fmt.Errorf("compress: %w", err)
+	}
+	return out.Bytes(), nil
 }
 
 // callsFile is the content of calls.jsonl.
@@ -80,7 +106,7 @@ func (r *Recorder) readme() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n", r.options.Name, r.options.About)
 	if len(r.calls) > 0 {
-		fmt.Fprintf(&b, "Recorded %s UTC: %d calls in %s, %d of them not OK.", r.calls[0].line.StartedAt.Format("2006-01-02 15:04"), len(r.calls), CallsFile, failed)
+		fmt.Fprintf(&b, "Recorded %s UTC: %d calls in %s, %d of them not OK.", r.calls[0].line.StartedAt.Format("2006-01-02 15:04"), len(r.calls), r.CallsFile(), failed)
 	} else {
 		b.WriteString("Nothing was recorded.")
 	}
