@@ -36,6 +36,8 @@ type Metrics interface {
 	CallDone(method, outcome string, took time.Duration)
 	// Panicked counts panics in calls.
 	Panicked()
+	// WatchReady gives the function that tells whether the service is ready, at any time and concurrently.
+	WatchReady(ready func() bool)
 	// Connected is told of each connection that opens or, where open is false, closes.
 	Connected(open bool)
 	// ConnectionRefused is told of each connection that was one too many: "server", in all, or "caller", of its caller.

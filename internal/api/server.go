@@ -71,7 +71,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	stopping, stop := context.WithCancel(context.Background())
 	streamsEnd, endStreams := context.WithCancel(context.Background())
 	s := &Server{cfg: cfg, log: deps.Log, metrics: deps.Metrics, service: newService(cfg, deps, stopping), stop: stop, endStreams: endStreams}
-	s.health = newHealthServer(func() bool { return s.service.ready() == nil })
+	ready := func() bool { return s.service.ready() == nil }
+	s.health = newHealthServer(ready)
+	deps.Metrics.WatchReady(ready)
 
 	calls := &calls{cfg: cfg, log: deps.Log, metrics: deps.Metrics, limits: newLimiter(cfg.Limits, deps.Now), streamsEnd: streamsEnd}
 	options := []grpc.ServerOption{

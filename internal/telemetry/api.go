@@ -13,6 +13,8 @@ type API struct {
 	inFlight         *prometheus.GaugeVec
 	panics           prometheus.Counter
 	connections      prometheus.Gauge
+	levels           *sampled
+	ready            *prometheus.Desc
 	turnedAway       *prometheus.CounterVec
 	methods, reasons bounded
 	limits           bounded
@@ -20,6 +22,7 @@ type API struct {
 
 func newAPI(registry *prometheus.Registry) *API {
 	a := &API{
+		levels:  &sampled{},
 		calls:   counter(registry, "disclosured_api_calls_total", `Calls by method and outcome: "OK" or the error's reason.`, "method", "outcome"),
 		refused: counter(registry, "disclosured_api_refused_total", "Calls refused by a limit, by reason.", "reason"),
 		seconds: histogram(registry, "disclosured_api_call_seconds", "Time of calls by method; waits that a caller asked for are part of it.", latency, "method"),
@@ -30,6 +33,8 @@ func newAPI(registry *prometheus.Registry) *API {
 			Name: "disclosured_api_panics_total", Help: "Panics in calls: faults of this service.",
 		}),
 	}
+	a.ready = a.levels.desc("disclosured_ready", "1 where the service is ready, as /readyz and grpc.health say it, else 0.")
+	registry.MustRegister(a.levels)
 	a.connections = prometheus.NewGauge(prometheus.GaugeOpts{Name: "disclosured_api_connections", Help: "Open connections of callers."})
 	registry.MustRegister(a.inFlight, a.panics, a.connections)
 	a.turnedAway = counter(registry, "disclosured_api_connections_refused_total", "Connections closed as they came because there were too many, by whose limit: server or caller.", "limit_of")
@@ -51,6 +56,11 @@ func (a *API) CallDone(method, outcome string, took time.Duration) {
 	case "RATE_LIMITED", "TOO_MANY_CALLS", "TOO_MANY_STREAMS":
 		a.refused.WithLabelValues(outcome).Inc()
 	}
+}
+
+// WatchReady gives the function that is asked at each scrape whether the service is ready.
+func (a *API) WatchReady(ready func() bool) {
+	a.levels.watch(func(emit func(*prometheus.Desc, float64, ...string)) { emit(a.ready, oneIf(ready())) })
 }
 
 // Connected counts a connection that was opened or, where open is false, closed.

@@ -53,6 +53,7 @@ func used() *telemetry.Metrics {
 	m.API.CallStarted("PrepareRedeem")
 	m.API.CallDone("PrepareRedeem", "RATE_LIMITED", time.Millisecond)
 	m.API.Panicked()
+	m.API.WatchReady(func() bool { return true })
 	m.API.Connected(true)
 	m.API.Connected(true)
 	m.API.Connected(false)
@@ -169,6 +170,7 @@ func TestValues(t *testing.T) {
 		{"disclosured_api_calls_in_flight", []string{"PrepareRedeem"}, 0},
 		{"disclosured_api_panics_total", nil, 1},
 		{"disclosured_api_connections", nil, 1},
+		{"disclosured_ready", nil, 1},
 		{"disclosured_api_connections_refused_total", []string{"caller"}, 1},
 	} {
 		if got := value(t, m, c.name, c.labels...); got != c.want {
