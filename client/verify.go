@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/disclosured/disclosured/internal/contractblob"
@@ -232,6 +233,9 @@ func Verify(blob []byte, expected Expected) (*Report, error) {
 
 // digest is the expected digest in lowercase, "" for none.
 func (e *Expected) digest() (string, error) {
+	if canonicalDigest(e.Digest) {
+		return e.Digest, nil
+	}
 	if e.Digest == "" {
 		if e.Held != HeldEither {
 			return "", errors.New("whether a digest is held is asked without a digest")
@@ -245,6 +249,22 @@ func (e *Expected) digest() (string, error) {
 	return d.String(), nil
 }
 
+// canonicalDigest reports whether a text is a digest as all others are brought to be: 64 lowercase hex digits.
+func canonicalDigest(s string) bool {
+	if len(s) != wormhole.DigestNibbles {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// qualifiedName is the template's name without the package id.
+func (r *Report) qualifiedName() string { return r.TemplateID[strings.IndexByte(r.TemplateID, ':')+1:] }
+
 // envelope checks what the blob says beside the payload.
 func (r *Report) envelope(e *Expected) {
 	c := r.sealed.Contract()
@@ -256,7 +276,7 @@ func (r *Report) envelope(e *Expected) {
 		})
 	}
 	if e.Template != "" {
-		name := c.TemplateID.QualifiedName()
+		name := r.qualifiedName()
 		r.add(DepthContent, CheckTemplate, name == string(e.Template), func() string {
 			return fmt.Sprintf("the blob is of a %s, expected is %s", name, e.Template)
 		})
@@ -275,27 +295,30 @@ func (r *Report) envelope(e *Expected) {
 
 // payload reads the argument and recomputes the contract id, in one pass where the template's version is known.
 func (r *Report) payload(digest string) {
-	c := r.sealed.Contract()
-	template := Template(c.TemplateID.QualifiedName())
-	verdict := fmt.Errorf("%w: the shape of this version of %s is not known", contractblob.ErrUnverifiable, template)
-	fits := false
+	template := Template(r.qualifiedName())
+	var reader nodeReader
+	var visit func(contractblob.Leaf)
+	if template == ReplayNode {
+		visit = reader.visit
+	}
+	var verdict error
+	known, fits := false, false
 	for _, schema := range schemas[template] {
-		reader := nodeReader{digest: digest}
-		var visit func(contractblob.Leaf)
-		if template == ReplayNode {
-			visit = reader.visit
-		}
+		reader = nodeReader{digest: digest}
 		err := r.sealed.Recompute(schema, visit)
 		if errors.Is(err, damlvalue.ErrShape) {
 			continue
 		}
-		verdict = err
+		known, verdict = true, err
 		fits = err == nil || errors.Is(err, contractblob.ErrMismatch)
 		if fits && template == ReplayNode {
 			r.Node = &reader.Node
 			r.malformed(reader.fault())
 		}
 		break
+	}
+	if !known {
+		verdict = fmt.Errorf("%w: the shape of this version of %s is not known", contractblob.ErrUnverifiable, template)
 	}
 	if !fits || template != ReplayNode {
 		verdict = r.decode(template, digest, verdict)

@@ -169,7 +169,7 @@ var charClass = func() (class [256]uint8) {
 	return class
 }()
 
-func allOf(s string, class uint8) bool {
+func allOf[T string | []byte](s T, class uint8) bool {
 	for i := range len(s) {
 		if charClass[s[i]]&class == 0 {
 			return false
@@ -178,13 +178,15 @@ func allOf(s string, class uint8) bool {
 	return true
 }
 
-func validParty(s string) bool { return s != "" && len(s) <= 255 && allOf(s, partyChar) }
+func validParty[T string | []byte](s T) bool {
+	return len(s) > 0 && len(s) <= 255 && allOf(s, partyChar)
+}
 
 // maxNameBytes is the greatest length of a dotted name, and of a name in one.
 const maxNameBytes = 1000
 
-func validSegment(s string) bool {
-	return s != "" && len(s) <= maxNameBytes && charClass[s[0]]&nameStart != 0 && allOf(s, nameRest)
+func validSegment[T string | []byte](s T) bool {
+	return len(s) > 0 && len(s) <= maxNameBytes && charClass[s[0]]&nameStart != 0 && allOf(s, nameRest)
 }
 
 func validDotted(s string) bool {

@@ -198,40 +198,43 @@ func (c *Contract) joinMaintainers() error {
 // decodeIdentifier reads an Identifier. Its repeated fields are a name's segments; joined by dots they are the name.
 func decodeIdentifier(b []byte) (id damlvalue.TypeName, err error) {
 	m := newMessage("template_id", b)
+	var inPlace [2][64]byte // longer names are allocated
+	module, entity := inPlace[0][:0], inPlace[1][:0]
 	err = m.each(func() error {
+		var err error
 		switch m.num {
 		case identifierPackageField:
 			return m.onceText(&id.PackageID)
 		case identifierModuleField:
-			return joinSegment(&m, &id.Module)
+			module, err = joinSegment(&m, module)
 		case identifierNameField:
-			return joinSegment(&m, &id.Entity)
+			entity, err = joinSegment(&m, entity)
 		default:
 			return m.unknown()
 		}
+		return err
 	})
+	id.Module, id.Entity = string(module), string(entity)
 	return id, err
 }
 
-func joinSegment(m *message, name *string) error {
-	b, err := m.bytes()
+// joinSegment appends the field's segment to a name.
+func joinSegment(m *message, name []byte) ([]byte, error) {
+	segment, err := m.bytes()
 	if err != nil {
-		return err
+		return name, err
 	}
-	segment := string(b)
 	if !validSegment(segment) {
-		return fmt.Errorf("template_id: %w: %q is not a segment of a name", ErrMalformed, clip(segment))
+		return name, fmt.Errorf("template_id: %w: %q is not a segment of a name", ErrMalformed, clip(string(segment)))
 	}
-	if *name == "" {
-		*name = segment
-		return nil
+	if len(name) == 0 {
+		return append(name, segment...), nil
 	}
 	// The length is bounded here and not only at the end, so that many segments cost no more than their bytes.
-	if len(*name)+1+len(segment) > maxNameBytes {
-		return fmt.Errorf("template_id: %w: a name of more than %d characters", ErrMalformed, maxNameBytes)
+	if len(name)+1+len(segment) > maxNameBytes {
+		return name, fmt.Errorf("template_id: %w: a name of more than %d characters", ErrMalformed, maxNameBytes)
 	}
-	*name += "." + segment
-	return nil
+	return append(append(name, '.'), segment...), nil
 }
 
 func decodeKey(b []byte) (*Key, error) {

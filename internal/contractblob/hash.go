@@ -20,6 +20,7 @@ type digester struct {
 	sha hash.Hash
 	n   int
 	buf [2048]byte
+	out [sha256.Size]byte // what sum is written to, so that no sum is allocated
 }
 
 var digesters = sync.Pool{New: func() any { return &digester{sha: sha256.New()} }}
@@ -34,7 +35,8 @@ func newDigester() *digester {
 // sum ends the stream and gives the digester back.
 func (d *digester) sum() (out [sha256.Size]byte) {
 	d.flush()
-	d.sha.Sum(out[:0])
+	d.sha.Sum(d.out[:0])
+	out = d.out
 	digesters.Put(d)
 	return out
 }

@@ -59,12 +59,17 @@ func Recompute(c *Contract, typed damlvalue.Value) error {
 
 func (c *Contract) compareSuffix(got [SuffixBytes]byte) error {
 	if want := c.ContractID.Suffix(); got != want {
-		return fmt.Errorf("%w: its content gives an id that ends in %x, its id ends in %x", ErrMismatch, got[4:], want[4:])
+		return mismatch(got, want)
 	}
 	if c.ContractID.Version() == V11 {
 		return fmt.Errorf("%w: its id of version V11 belongs to its content, but V11 has collisions", ErrUnverifiable)
 	}
 	return nil
+}
+
+// mismatch is apart so that the suffixes are allocated only where they are told.
+func mismatch(got, want [SuffixBytes]byte) error {
+	return fmt.Errorf("%w: its content gives an id that ends in %x, its id ends in %x", ErrMismatch, got[4:], want[4:])
 }
 
 // Draft is what a new contract is made of.

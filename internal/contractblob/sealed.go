@@ -262,7 +262,7 @@ func (w *walker) bytesLeaf(at, end int, t damlvalue.Primitive) error {
 		w.byte(tagText)
 		w.bytes(content)
 	case damlvalue.PartyType:
-		if !validParty(string(content)) {
+		if !validParty(content) {
 			return w.malformed("%q is not a party", clip(string(content)))
 		}
 		w.byte(tagParty)
@@ -383,9 +383,8 @@ func (w *walker) textSet(lo, hi, depth int) error {
 	}
 	w.int32(n)
 	for at := lo; at < hi; {
-		if end := w.shortEntry(at, hi); end > at {
-			at = end
-			continue
+		if at = w.shortEntries(at, hi); at == hi {
+			break
 		}
 		_, lo, end, err := w.head(at, hi)
 		if err == nil {
@@ -401,34 +400,56 @@ func (w *walker) textSet(lo, hi, depth int) error {
 
 var textSetType = damlvalue.GenMapType{Key: damlvalue.TextType, Value: damlvalue.UnitType}
 
-// shortEntry hashes the entry at at of a set of texts, if the text is short and the entry written as participants write it. It returns
-// the entry's end, or at if it did nothing.
-func (w *walker) shortEntry(at, hi int) int {
-	const (
-		frame = 8    // bytes of an entry beside its text
-		most  = 0x70 // so that every length is one byte
-	)
-	b := w.buf[at:hi]
-	if len(b) < 2+frame || b[0] != elementsField<<3|2 {
-		return at
+// An entry of a set of texts, as participants write it, is the head of the entry, of its key and of the key's text, each with a length of one
+// byte, the text, and a unit.
+const (
+	entryFrame = 8    // bytes of an entry's content beside its text
+	shortText  = 0x70 // so that every length is one byte
+	entryHeads = (elementsField<<3 | 2) | (firstField<<3|2)<<16 | (textField<<3|2)<<32
+	entryUnit  = (secondField<<3 | 2) | 2<<8 | (unitField<<3|2)<<16
+)
+
+// shortEntries hashes the entries from at on of a set of texts, as long as the texts are short and ASCII without NUL, and the entries written
+// as participants write them. It returns the end of the last one.
+func (w *walker) shortEntries(at, hi int) int {
+	const low, high = 0x0101010101010101, 0x8080808080808080
+	for {
+		b := w.buf[at:hi]
+		if len(b) < 2+entryFrame {
+			return at
+		}
+		n := int(b[1]) - entryFrame
+		if n < 8 || n > shortText || len(b) < 2+entryFrame+n {
+			return at
+		}
+		// The six bytes before the text, and the four behind it, at once.
+		heads := entryHeads | uint64(n+entryFrame)<<8 | uint64(n+2)<<24 | uint64(n)<<40
+		if binary.LittleEndian.Uint64(b)&(1<<48-1) != heads || binary.LittleEndian.Uint32(b[6+n:]) != entryUnit {
+			return at
+		}
+		text := b[6 : 6+n]
+		out := w.room(1 + 4 + n + 1)
+		out[0], out[5+n] = tagText, tagUnit
+		binary.BigEndian.PutUint32(out[1:], uint32(n))
+		// Eight bytes at a time, the last eight perhaps in part a second time. As in plainText, the high bits tell.
+		to, odd := out[5:5+n], uint64(0)
+		for i := 0; i+8 <= n; i += 8 {
+			v := binary.LittleEndian.Uint64(text[i:])
+			odd |= v | (v - low)
+			binary.LittleEndian.PutUint64(to[i:], v)
+		}
+		v := binary.LittleEndian.Uint64(text[n-8:])
+		odd |= v | (v - low)
+		binary.LittleEndian.PutUint64(to[n-8:], v)
+		if odd&high != 0 {
+			w.n -= len(out) // to be read the long way
+			return at
+		}
+		if w.visit != nil {
+			w.visit(Leaf{Field: w.field, Kind: damlvalue.TextType, Bytes: text})
+		}
+		at += 2 + entryFrame + n
 	}
-	n := int(b[1]) - frame
-	if n < 0 || n > most || len(b) < 2+frame+n || b[2] != firstField<<3|2 || b[3] != byte(n+2) || b[4] != textField<<3|2 || b[5] != byte(n) {
-		return at
-	}
-	text, unit := b[6:6+n], b[6+n:2+frame+n]
-	if unit[0] != secondField<<3|2 || unit[1] != 2 || unit[2] != unitField<<3|2 || unit[3] != 0 || !plainText(text) {
-		return at
-	}
-	out := w.room(1 + 4 + n + 1)
-	out[0] = tagText
-	binary.BigEndian.PutUint32(out[1:], uint32(n))
-	copy(out[5:], text)
-	out[5+n] = tagUnit
-	if w.visit != nil {
-		w.visit(Leaf{Field: w.field, Kind: damlvalue.TextType, Bytes: text})
-	}
-	return at + 2 + frame + n
 }
 
 // record hashes a record's fields with their labels. Trailing None fields don't count.

@@ -1,7 +1,6 @@
 package contractblob
 
 import (
-	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -99,19 +98,28 @@ func (m *message) appendText(list *[]string) error {
 
 func (m *message) onceBytes(to *[]byte) error {
 	b, err := m.bytes()
+	if err != nil {
+		return err
+	}
 	*to = b
-	return errors.Join(err, m.once())
+	return m.once()
 }
 
 func (m *message) onceText(to *string) error {
 	b, err := m.bytes()
+	if err != nil {
+		return err
+	}
 	*to = string(b)
-	return errors.Join(err, m.once())
+	return m.once()
 }
 
 func (m *message) onceNumber(to *uint64, typ protowire.Type) error {
+	if err := m.want(typ); err != nil {
+		return err
+	}
 	*to = m.value
-	return errors.Join(m.want(typ), m.once())
+	return m.once()
 }
 
 // want checks the field's wire type.
