@@ -392,7 +392,9 @@ data Trie = Trie
 }
 
 func (w *damlWriter) constants() {
-	damlTime := func(t time.Time) string { return fmt.Sprintf("time (date %d %s %d) 0 0 0", t.Year(), t.Format("Jan"), t.Day()) }
+	damlTime := func(t time.Time) string {
+		return fmt.Sprintf("time (date %d %s %d) 0 0 0", t.Year(), t.Format("Jan"), t.Day())
+	}
 	w.section("The world of the vectors.")
 	for _, c := range [][3]string{
 		{"start", "Time", damlTime(vectorStart)},
