@@ -39,6 +39,7 @@ const (
 	CheckSignatories = "signatories"
 	CheckOperator    = "operator"
 	CheckGovernance  = "guardian governance"
+	CheckOwner       = "owner"
 	CheckConsumer    = "consumer"
 	CheckNamespace   = "namespace"
 	CheckCovers      = "prefix covers the digest"
@@ -104,18 +105,23 @@ const (
 	HeldPresent
 )
 
-// Expected is what a blob should be. Fields that are not set are not checked.
+// Expected is what a blob should be. A field that is not set is not checked. One that is set and does not apply, because the contract
+// is of a template that has no such field, or its payload can't be read, is a check that fails: a CoreState holds no digest, and neither
+// does it not hold one.
 type Expected struct {
-	// ContractID is the claimed contract id, in lowercase hex.
+	// ContractID is the claimed contract id, in lowercase hex. Who takes a claimed id from somebody else has to see to it that it is not
+	// empty.
 	ContractID string
 	Template   Template
 	// PackageName is the name of the package, PackageIDs the ids that are accepted. No hash covers the id of the package: whoever
 	// cares which version of the code a contract claims has to list them.
 	PackageName string
 	PackageIDs  []string
-	// Operators are the bridge's operators that are accepted; GuardianGovernance is a CoreState's.
+	// Operators are the bridge's operators that are accepted, which all templates name; GuardianGovernance is a CoreState's, Owner an
+	// Emitter's.
 	Operators          []string
 	GuardianGovernance string
+	Owner              string
 	// Consumer is a node's.
 	Consumer string
 	// Namespace is a node's; WithoutNamespace asks for one of a package version that has none.
@@ -137,10 +143,12 @@ type Report struct {
 	// Signatories and Observers are sorted; observers are the stakeholders that are not signatories.
 	Signatories, Observers []string
 	CreatedAt              time.Time
+	// Operator is who the payload says the bridge's operator is, Owner an Emitter's owner; empty where the payload can't be read.
+	Operator, Owner string
 	// Node is set for a ReplayNode, CoreState for a CoreState.
 	Node      *Node
 	CoreState *CoreStateFacts
-	// Recomputed: depth 3 passed.
+	// Recomputed: depth 3 passed. The blob then agrees with itself; that a ledger made the contract it does not say (see Uncovered).
 	Recomputed bool
 	// Checks are in the order in which they were made.
 	Checks []Check
@@ -178,14 +186,16 @@ type GuardianSet struct {
 	Expiration *time.Time
 }
 
-// Uncovered is what depth 3 does not cover, in words: whoever changes these in a blob is not found out by recomputing its contract id.
+// Uncovered is what depth 3 does not cover, in words: whoever changes these in a blob, or makes a whole blob up, is not found out by
+// recomputing its contract id.
 func (r *Report) Uncovered() []string { return uncovered }
 
 var uncovered = []string{
+	"genuineness: a contract id is a hash of the blob's own content, so anyone can invent a blob that names these parties as signatories and recomputes; only a ledger that takes its disclosure shows that it exists (a submission with an invented one fails, nothing worse)",
 	"the package id in the template id: a participant accepts a blob with another one; only a list of accepted ids helps (the package name is covered)",
 	"the contract id's discriminator, the 32 bytes before its suffix: with another one a participant finds no such contract, and nothing can be redeemed with it",
 	"the synchronizer: the blob does not name it",
-	"activeness: the blob of an archived contract recomputes for ever, so a digest that is absent may have been consumed since; one that is present was consumed",
+	"activeness: the blob of an archived contract recomputes for ever, so a digest that is absent may have been consumed since; one that is present was consumed, if the blob is genuine",
 }
 
 // Err is the first check that failed, or, without acceptUnverifiable, that the contract id could not be recomputed; nil otherwise.
@@ -223,11 +233,7 @@ func Verify(blob []byte, expected Expected) (*Report, error) {
 	r.envelope(&expected)
 	r.payload(digest)
 	r.parties(&expected)
-	if r.Node != nil {
-		r.node(&expected, digest)
-	} else if digest != "" && expected.Template == ReplayNode {
-		r.add(DepthContent, CheckCovers, false, func() string { return "it is no replay node" })
-	}
+	r.node(&expected, digest)
 	return r, r.Err(expected.AcceptUnverifiable)
 }
 
@@ -304,7 +310,7 @@ func (r *Report) payload(digest string) {
 	var verdict error
 	known, fits := false, false
 	for _, schema := range schemas[template] {
-		reader = nodeReader{digest: digest}
+		reader = nodeReader{digest: digest, parties: r.Signatories}
 		err := r.sealed.Recompute(schema, visit)
 		if errors.Is(err, damlvalue.ErrShape) {
 			continue
@@ -322,6 +328,12 @@ func (r *Report) payload(digest string) {
 	}
 	if !fits || template != ReplayNode {
 		verdict = r.decode(template, digest, verdict)
+	}
+	switch {
+	case r.Node != nil:
+		r.Operator = r.Node.Operator
+	case r.CoreState != nil:
+		r.Operator = r.CoreState.Operator
 	}
 	switch {
 	case verdict == nil:
@@ -359,6 +371,12 @@ func (r *Report) decode(template Template, digest string, verdict error) error {
 		r.Node = nodeOf(p, digest)
 	case *wormhole.CoreState:
 		r.core, r.CoreState = p, factsOf(p)
+	case *wormhole.ReplayRootRegistry:
+		r.Operator = p.Operator
+	case *wormhole.EmitterRegistry:
+		r.Operator = p.Operator
+	case *wormhole.Emitter:
+		r.Operator, r.Owner = p.Operator, p.Owner
 	case *wormhole.Malformed:
 		r.malformed(p.Fault)
 		return verdict
@@ -388,42 +406,77 @@ func (r *Report) signed(required []string) {
 
 // parties checks the anchors.
 func (r *Report) parties(e *Expected) {
-	var operator string
-	switch {
-	case r.Node != nil:
-		operator = r.Node.Operator
-	case r.CoreState != nil:
-		operator = r.CoreState.Operator
+	if len(e.Operators) > 0 {
+		r.add(DepthContent, CheckOperator, r.Operator != "" && slices.Contains(e.Operators, r.Operator), func() string {
+			if r.Operator == "" {
+				return r.lacks("operator")
+			}
+			return "operator " + r.Operator + " is none of the accepted ones"
+		})
 	}
-	if len(e.Operators) > 0 && operator != "" {
-		r.add(DepthContent, CheckOperator, slices.Contains(e.Operators, operator), func() string { return "operator " + operator + " is none of the accepted ones" })
-	}
-	if e.GuardianGovernance != "" && r.CoreState != nil {
-		r.add(DepthContent, CheckGovernance, r.CoreState.GuardianGovernance == e.GuardianGovernance, func() string {
+	if e.GuardianGovernance != "" {
+		r.add(DepthContent, CheckGovernance, r.CoreState != nil && r.CoreState.GuardianGovernance == e.GuardianGovernance, func() string {
+			if r.CoreState == nil {
+				return r.lacks("guardian governance")
+			}
 			return fmt.Sprintf("guardian governance is %s, expected is %s", r.CoreState.GuardianGovernance, e.GuardianGovernance)
 		})
 	}
+	if e.Owner != "" {
+		r.add(DepthContent, CheckOwner, r.Owner == e.Owner, func() string {
+			if r.Owner == "" {
+				return r.lacks("owner")
+			}
+			return fmt.Sprintf("owner is %s, expected is %s", r.Owner, e.Owner)
+		})
+	}
+}
+
+// lacks says that an expectation does not apply.
+func (r *Report) lacks(what string) string {
+	return fmt.Sprintf("a %s, as far as its payload can be read, has no %s", r.qualifiedName(), what)
 }
 
 // node checks a node against the scope and the digest.
 func (r *Report) node(e *Expected, digest string) {
 	n := r.Node
 	if e.Consumer != "" {
-		r.add(DepthContent, CheckConsumer, n.Consumer == e.Consumer, func() string { return fmt.Sprintf("consumer is %s, expected is %s", n.Consumer, e.Consumer) })
+		r.add(DepthContent, CheckConsumer, n != nil && n.Consumer == e.Consumer, func() string {
+			if n == nil {
+				return r.lacks("consumer")
+			}
+			return fmt.Sprintf("consumer is %s, expected is %s", n.Consumer, e.Consumer)
+		})
 	}
 	if e.Namespace != nil || e.WithoutNamespace {
-		ok := n.Namespace == nil && e.WithoutNamespace || n.Namespace != nil && e.Namespace != nil && *n.Namespace == *e.Namespace
-		r.add(DepthContent, CheckNamespace, ok, func() string { return "it is a node of another namespace than expected" })
+		ok := n != nil && (n.Namespace == nil && e.WithoutNamespace || n.Namespace != nil && e.Namespace != nil && *n.Namespace == *e.Namespace)
+		r.add(DepthContent, CheckNamespace, ok, func() string {
+			if n == nil {
+				return r.lacks("namespace, nor lacks one as a node does")
+			}
+			return "it is a node of another namespace than expected"
+		})
 	}
 	if digest == "" {
 		return
 	}
-	covers := len(n.Prefix) < len(digest) && digest[:len(n.Prefix)] == n.Prefix
-	r.add(DepthContent, CheckCovers, covers, func() string { return fmt.Sprintf("prefix %q does not cover digest %s", n.Prefix, digest) })
+	covers := n != nil && len(n.Prefix) < len(digest) && digest[:len(n.Prefix)] == n.Prefix
+	r.add(DepthContent, CheckCovers, covers, func() string {
+		if n == nil {
+			return r.lacks("prefix")
+		}
+		return fmt.Sprintf("prefix %q does not cover digest %s", n.Prefix, digest)
+	})
 	switch e.Held {
 	case HeldAbsent:
-		r.add(DepthDigest, CheckAbsent, !n.Holds, func() string { return "the node holds the digest already" })
+		// What a node that does not cover the digest lacks says nothing of the digest.
+		r.add(DepthDigest, CheckAbsent, covers && !n.Holds, func() string {
+			if !covers {
+				return "it does not cover the digest"
+			}
+			return "the node holds the digest already"
+		})
 	case HeldPresent:
-		r.add(DepthDigest, CheckPresent, n.Holds, func() string { return "the node does not hold the digest" })
+		r.add(DepthDigest, CheckPresent, covers && n.Holds, func() string { return "the node does not hold the digest" })
 	}
 }

@@ -86,6 +86,12 @@ func (r *recorded) expected() client.Expected {
 		}
 	case *wormhole.CoreState:
 		e.Operators, e.GuardianGovernance = []string{p.Operator}, p.GuardianGovernance
+	case *wormhole.ReplayRootRegistry:
+		e.Operators = []string{p.Operator}
+	case *wormhole.EmitterRegistry:
+		e.Operators = []string{p.Operator}
+	case *wormhole.Emitter:
+		e.Operators, e.Owner = []string{p.Operator}, p.Owner
 	}
 	return e
 }
@@ -247,16 +253,16 @@ func TestVerifyAlteredBlobs(t *testing.T) {
 }
 
 func TestVerifyRefuses(t *testing.T) {
-	var node, core *recorded
+	last := map[client.Template]*recorded{}
+	var deep *recorded // a node whose prefix is not empty
 	for _, r := range recordings(t) {
-		switch r.template() {
-		case client.ReplayNode:
-			node = r
-		case client.CoreState:
-			core = r
+		last[r.template()] = r
+		if e := r.expected(); r.template() == client.ReplayNode && e.Digest[0] != '5' {
+			deep = r
 		}
 	}
-	other := "other::1220"
+	node, core, emitter := last[client.ReplayNode], last[client.CoreState], last[client.Emitter]
+	other, digest := "other::1220", strings.Repeat("0", 64)
 	for _, test := range []struct {
 		name   string
 		blob   *recorded
@@ -272,7 +278,22 @@ func TestVerifyRefuses(t *testing.T) {
 		{"governance", core, func(e *client.Expected) { e.GuardianGovernance = other }, client.CheckGovernance},
 		{"consumer", node, func(e *client.Expected) { e.Consumer = other }, client.CheckConsumer},
 		{"namespace", node, func(e *client.Expected) { e.WithoutNamespace, e.Namespace = e.Namespace != nil, &other }, client.CheckNamespace},
-		{"no node, but a digest", core, func(e *client.Expected) { e.Template, e.Digest = client.ReplayNode, strings.Repeat("0", 64) }, client.CheckCovers},
+		{"operator of a root registry", last[client.ReplayRootRegistry], func(e *client.Expected) { e.Operators = []string{other} }, client.CheckOperator},
+		{"operator of an emitter registry", last[client.EmitterRegistry], func(e *client.Expected) { e.Operators = []string{other} }, client.CheckOperator},
+		{"operator of an emitter", emitter, func(e *client.Expected) { e.Operators = []string{other} }, client.CheckOperator},
+		{"owner", emitter, func(e *client.Expected) { e.Owner = other }, client.CheckOwner},
+		// What does not apply is not as expected.
+		{"no node, but a digest", core, func(e *client.Expected) { e.Template, e.Digest = client.ReplayNode, digest }, client.CheckCovers},
+		{"a digest in a CoreState", core, func(e *client.Expected) { e.Digest, e.Held = digest, client.HeldPresent }, client.CheckPresent},
+		{"a digest not in a CoreState", core, func(e *client.Expected) { e.Digest, e.Held = digest, client.HeldAbsent }, client.CheckAbsent},
+		{"a CoreState's consumer", core, func(e *client.Expected) { e.Consumer = other }, client.CheckConsumer},
+		{"a CoreState's namespace", core, func(e *client.Expected) { e.Namespace = &other }, client.CheckNamespace},
+		{"a CoreState without namespace", core, func(e *client.Expected) { e.WithoutNamespace = true }, client.CheckNamespace},
+		{"a node's governance", node, func(e *client.Expected) { e.GuardianGovernance = other }, client.CheckGovernance},
+		{"a node's owner", node, func(e *client.Expected) { e.Owner = other }, client.CheckOwner},
+		{"a digest absent from a node that does not cover it", deep, func(e *client.Expected) {
+			e.Digest = "5" + e.Digest[1:]
+		}, client.CheckAbsent},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			expected := test.blob.expected()
@@ -298,6 +319,34 @@ func TestVerifyRefuses(t *testing.T) {
 	if _, err := client.Verify(node.Blob, client.Expected{Held: client.HeldPresent}); !errors.Is(err, client.ErrRefused) {
 		t.Errorf("held without a digest: %v", err)
 	}
+}
+
+// Anyone can make up a blob that recomputes: it passes, and the words about what is not covered say so.
+func TestVerifyInvented(t *testing.T) {
+	node := &wormhole.ReplayNode{Consumer: "app::1220", Operator: "operator::1220", SplitThreshold: 128}
+	id, blob := invent(t, node, node.Consumer, node.Operator)
+	report, err := client.Verify(blob, client.Expected{ContractID: id, Template: client.ReplayNode, PackageName: wormhole.PackageName,
+		Operators: []string{node.Operator}, Consumer: node.Consumer, Digest: strings.Repeat("5", 64), Held: client.HeldAbsent})
+	if err != nil || !report.Recomputed {
+		t.Fatalf("an invented blob: %v, %+v", err, report.Checks)
+	}
+	if words := strings.Join(report.Uncovered(), "\n"); !strings.Contains(words, "anyone can invent a blob") {
+		t.Errorf("what is not covered does not say so: %s", words)
+	}
+}
+
+// invent makes up a contract as anyone can who knows its parties' names.
+func invent(t testing.TB, p wormhole.Payload, signatories ...string) (id string, blob []byte) {
+	t.Helper()
+	record := wormhole.Encode(p)
+	template := record.ID
+	template.PackageID = strings.Repeat("ab", 32)
+	contract, blob, err := contractblob.NewContract(contractblob.Draft{PackageName: wormhole.PackageName, TemplateID: template, Argument: record,
+		CreatedAt: time.Unix(1, 0), Signatories: signatories})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return contract.ContractID.String(), blob
 }
 
 func FuzzVerify(f *testing.F) {
