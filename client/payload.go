@@ -23,6 +23,8 @@ type nodeReader struct {
 	Node
 	// digest is what is looked for, 64 hex digits, or "".
 	digest string
+	// parties are the contract's signatories: the strings that consumer and operator are, if they have signed.
+	parties []string
 	// suffix is the digest's part behind the prefix, once the prefix is known.
 	suffix string
 	// odd is a suffix of another length than the prefix leaves.
@@ -34,7 +36,9 @@ func (n *nodeReader) visit(l contractblob.Leaf) {
 	case "consumed":
 		n.Consumed++
 		n.odd = n.odd || len(l.Bytes) != wormhole.DigestNibbles-len(n.Prefix)
-		n.Holds = n.Holds || n.suffix != "" && string(l.Bytes) == n.suffix
+		if n.suffix != "" && len(l.Bytes) == len(n.suffix) && l.Bytes[0] == n.suffix[0] && string(l.Bytes) == n.suffix {
+			n.Holds = true
+		}
 	case "prefix":
 		n.Prefix = string(l.Bytes)
 		if n.digest != "" && len(n.Prefix) < len(n.digest) && n.digest[:len(n.Prefix)] == n.Prefix {
@@ -43,13 +47,23 @@ func (n *nodeReader) visit(l contractblob.Leaf) {
 	case "splitThreshold":
 		n.SplitThreshold = l.Number
 	case "consumer":
-		n.Consumer = string(l.Bytes)
+		n.Consumer = n.party(l.Bytes)
 	case "operator":
-		n.Operator = string(l.Bytes)
+		n.Operator = n.party(l.Bytes)
 	case "namespace":
 		namespace := string(l.Bytes)
 		n.Namespace = &namespace
 	}
+}
+
+// party is the text of a party, without making another of it where it has signed.
+func (n *nodeReader) party(b []byte) string {
+	for _, p := range n.parties {
+		if p == string(b) {
+			return p
+		}
+	}
+	return string(b)
 }
 
 // fault says why the model makes no such node, "" where it may.

@@ -122,7 +122,9 @@ func (id ContractID) String() string {
 	if id.IsZero() {
 		return ""
 	}
-	return hex.EncodeToString(id.raw[:])
+	var digits [2 * contractIDBytes]byte
+	hex.Encode(digits[:], id.raw[:])
+	return string(digits[:])
 }
 
 // is reports whether s is the id's canonical form.

@@ -97,13 +97,12 @@ func openEnvelope(blob []byte) (*envelope, error) {
 	if len(blob) > MaxBlobBytes {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(blob), MaxBlobBytes)
 	}
-	var version string
-	var payload []byte
+	var version, payload []byte
 	m := newMessage("versioned", blob)
 	err := m.each(func() error {
 		switch m.num {
 		case versionedVersionField:
-			return m.onceText(&version)
+			return m.onceBytes(&version)
 		case versionedPayloadField:
 			return m.onceBytes(&payload)
 		default:
@@ -113,12 +112,14 @@ func openEnvelope(blob []byte) (*envelope, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case version == SerializationKeyless || version == SerializationKeyed:
-		return openContract(version, payload)
-	case version == "":
+	case string(version) == SerializationKeyless:
+		return openContract(SerializationKeyless, payload)
+	case string(version) == SerializationKeyed:
+		return openContract(SerializationKeyed, payload)
+	case len(version) == 0:
 		return nil, fmt.Errorf("versioned: %w: no version", ErrMalformed)
 	default:
-		return nil, fmt.Errorf("versioned: %w: serialization version %q", ErrUnsupported, clip(version))
+		return nil, fmt.Errorf("versioned: %w: serialization version %q", ErrUnsupported, clip(string(version)))
 	}
 }
 

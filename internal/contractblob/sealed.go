@@ -431,16 +431,22 @@ func (w *walker) shortEntries(at, hi int) int {
 		out := w.room(1 + 4 + n + 1)
 		out[0], out[5+n] = tagText, tagUnit
 		binary.BigEndian.PutUint32(out[1:], uint32(n))
-		// Eight bytes at a time, the last eight perhaps in part a second time. As in plainText, the high bits tell.
-		to, odd := out[5:5+n], uint64(0)
-		for i := 0; i+8 <= n; i += 8 {
-			v := binary.LittleEndian.Uint64(text[i:])
-			odd |= v | (v - low)
-			binary.LittleEndian.PutUint64(to[i:], v)
+		// Eight bytes at a time, the last eight perhaps in part a second time, and copied as they are looked at. As in plainText, the high bits
+		// tell.
+		last := binary.LittleEndian.Uint64(text[n-8:])
+		odd := last | (last - low)
+		binary.LittleEndian.PutUint64(out[5+n-8:], last)
+		for from, to := text, out[5:5+n]; len(from) >= 16 && len(to) >= 16; from, to = from[16:], to[16:] {
+			first, second := binary.LittleEndian.Uint64(from), binary.LittleEndian.Uint64(from[8:])
+			odd |= first | (first - low) | second | (second - low)
+			binary.LittleEndian.PutUint64(to, first)
+			binary.LittleEndian.PutUint64(to[8:], second)
 		}
-		v := binary.LittleEndian.Uint64(text[n-8:])
-		odd |= v | (v - low)
-		binary.LittleEndian.PutUint64(to[n-8:], v)
+		if n&8 != 0 {
+			v := binary.LittleEndian.Uint64(text[n&^15:])
+			odd |= v | (v - low)
+			binary.LittleEndian.PutUint64(out[5+n&^15:], v)
+		}
 		if odd&high != 0 {
 			w.n -= len(out) // to be read the long way
 			return at

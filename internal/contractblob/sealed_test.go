@@ -1,6 +1,7 @@
 package contractblob_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -133,6 +134,52 @@ func TestSealedRecomputesEveryKind(t *testing.T) {
 			damaged[i] ^= 1 << bit
 			if got, want := bySealed(damaged, everything, nil), byValues(damaged, everything); (got == nil) != (want == nil) {
 				t.Fatalf("byte %d, bit %d turned: from bytes: %v, by values: %v", i, bit, got, want)
+			}
+		}
+	}
+}
+
+// Sets of texts, which nearly all of a replay node is, are hashed by a way of their own. Of every length of text, and with a character that is
+// no text or not one byte at every place, it says what the way by values says.
+func TestSealedTextSets(t *testing.T) {
+	schema := damlvalue.RecordType{Name: damlvalue.TypeName{Module: "M", Entity: "S"}, Fields: []damlvalue.FieldType{
+		{Label: "set", Type: damlvalue.GenMapType{Key: damlvalue.TextType, Value: damlvalue.UnitType}},
+	}}
+	for n := range 130 {
+		text := strings.Repeat("0123456789abcdef", 9)[:n]
+		set := damlvalue.GenMap{{Key: damlvalue.Text(text), Value: damlvalue.Unit{}}}
+		for _, more := range []string{"~" + text, "\u007f", "é" + text} {
+			set = append(set, damlvalue.GenMapEntry{Key: damlvalue.Text(more), Value: damlvalue.Unit{}})
+		}
+		typed, err := damlvalue.Label(values(set), schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, blob, err := contractblob.NewContract(contractblob.Draft{PackageName: "p", TemplateID: damlvalue.TypeName{PackageID: "aa", Module: "M", Entity: "S"},
+			Argument: typed.(damlvalue.Record), Signatories: []string{"s::1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var texts []string
+		if err := bySealed(blob, schema, func(l contractblob.Leaf) { texts = append(texts, string(l.Bytes)) }); err != nil {
+			t.Fatalf("texts of %d bytes: %v", n, err)
+		}
+		if d := cmp.Diff([]string{text, "~" + text, "\u007f", "é" + text}, texts); d != "" {
+			t.Fatalf("texts of %d bytes (-want +got):\n%s", n, d)
+		}
+		if n < 8 {
+			continue // not to be found in the blob for sure
+		}
+		at := bytes.Index(blob, []byte(text))
+		for i := at - 6; i < at+n+4; i++ {
+			for _, b := range []byte{0, 1, 0x7f, 0x80, 0xc3, 0xff, blob[i] + 1} {
+				damaged := append([]byte{}, blob...)
+				damaged[i] = b
+				got, want := bySealed(damaged, schema, nil), byValues(damaged, schema)
+				inText := i >= at && i < at+n // elsewhere, which of two faults they meet first may differ
+				if (got == nil) != (want == nil) || inText && verdict(got) != verdict(want) {
+					t.Fatalf("texts of %d bytes, %#x at place %d: from bytes: %v, by values: %v", n, b, i-at, got, want)
+				}
 			}
 		}
 	}
