@@ -196,6 +196,53 @@ func TestSessions(t *testing.T) {
 	checkInvariants(t, pool)
 }
 
+// TestTokensAreDrawnUnderTheLock: a call that began first, and waited while the id was reserved and lapsed, has the greater token.
+func TestTokensAreDrawnUnderTheLock(t *testing.T) {
+	pool := newPool(t, pgtest.Database(t), 4)
+	s := open(t, pool, replayguard.Limits{MaxEntries: 8})
+	clock := stopClock(t, pool)
+	id := guardtest.ID(1)
+
+	between, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer between.Rollback(context.WithoutCancel(t.Context())) // after a commit it does nothing
+	if _, err := between.Exec(t.Context(), `SELECT FROM replayguard.pool FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	type end struct {
+		r   replayguard.Reservation
+		err error
+	}
+	waited := make(chan end, 1)
+	go func() {
+		r, err := s.Reserve(context.WithoutCancel(t.Context()), replayguard.Request{Client: "alice", ID: id, ExpiresAt: clock.Unix() + 100})
+		waited <- end{r, err}
+	}()
+	for waiting := 0; waiting == 0; {
+		select {
+		case e := <-waited:
+			t.Fatalf("it did not wait for the pool's row: %+v", e)
+		default:
+			waiting = query[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+		}
+	}
+	var answer string
+	var token replayguard.Token
+	if err := between.QueryRow(t.Context(), `SELECT o_answer, o_token FROM replayguard.reserve('bob', $1, NULL, $2, 8, 1800, 8, 600, 600, 2)`, id[:], clock.Unix()+1).Scan(&answer, &token); err != nil || answer != "reserved" {
+		t.Fatalf("%s, %v", answer, err)
+	}
+	clock.Advance(2)
+	if err := between.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-waited; e.err != nil || e.r.Token <= token || !e.r.TookOver {
+		t.Errorf("%+v, %v; want a token greater than %d", e.r, e.err, token)
+	}
+	checkInvariants(t, pool)
+}
+
 // TestCapacityUnderConcurrency: many clients that fill the store at once fill it exactly.
 func TestCapacityUnderConcurrency(t *testing.T) {
 	const capacity, clients = 25, 40
