@@ -8,7 +8,8 @@ import (
 )
 
 // load publishes what the store holds, if it is what was written. A database outlives its writer and others can reach it, so what comes
-// back is held to what it says of itself (Options.CheckLoaded) before anyone reads it.
+// back is held to what it says of itself (Options.CheckLoaded) before anyone reads it. What can't be decoded at all is as wrong as what was
+// edited: the ledger has all of it.
 func (x *Index) load(ctx context.Context) error {
 	rebuild := NewRebuild(x.policy)
 	c := newLoadChecker(x.opts.CheckLoaded, rebuild.Add)
@@ -28,10 +29,13 @@ func (x *Index) load(ctx context.Context) error {
 		kept = append(kept, e)
 	}
 	loaded.Ghosts = kept
+	if loaded.Unreadable.Rows > 0 {
+		wrong.count, wrong.err = wrong.count+loaded.Unreadable.Rows, loaded.Unreadable.First
+	}
 	view, changed := rebuild.View(loaded)
 	if wrong.count > 0 {
 		x.opts.Logger.Error("the store holds contracts that are not as they were written: it was damaged or edited. Nothing of it is served, and the index is built anew from the ledger",
-			"contracts", wrong.count, "first", wrong.contractID, "error", wrong.err)
+			"contracts", wrong.count, "unreadable", loaded.Unreadable.Rows, "first", wrong.contractID, "error", wrong.err)
 		x.unsure, x.suspect, x.seeded = nil, view, loaded.HistorySince
 		return nil
 	}
@@ -48,7 +52,7 @@ func (x *Index) load(ctx context.Context) error {
 	return nil
 }
 
-// wrongEntries are the entries that failed their check: how many, and one of them.
+// wrongEntries are the entries that failed their check or could not be read: how many, and one of those that failed.
 type wrongEntries struct {
 	count      int
 	contractID string

@@ -205,7 +205,8 @@ type Finding struct {
 type Store interface {
 	// Position is the place of the present generation; ok is false where there is none.
 	Position(ctx context.Context) (pos ledger.Position, ok bool, err error)
-	// Load reads the present generation whole, at one committed state.
+	// Load reads the present generation whole, at one committed state. A row that can't be decoded is no error: the rest is read, and
+	// Loaded tells of it.
 	Load(ctx context.Context, each func(*Entry) error) (Loaded, error)
 	// Commit appends a delta, if the store stands exactly at delta.From; else an error that wraps ledger.ErrNotNext.
 	Commit(ctx context.Context, delta Delta) error
@@ -226,6 +227,23 @@ type Loaded struct {
 	Ghosts []*Entry
 	// HistorySince is the offset after which history is complete: consumes and ends at or before it may be unknown.
 	HistorySince int64
+	// Unreadable is what of the generation no sense could be made of. It is not among the rest.
+	Unreadable Unreadable
+}
+
+// Unreadable are rows of a store that can't be decoded: damage, like a row that says what was never written.
+type Unreadable struct {
+	Rows int
+	// First says what is wrong with one of them, nil where there is none.
+	First error
+}
+
+// Note adds a row.
+func (u *Unreadable) Note(err error) {
+	if u.Rows == 0 {
+		u.First = err
+	}
+	u.Rows++
 }
 
 // StoreSeed is a generation being written. Exactly one of Commit and Abort ends it.

@@ -46,7 +46,9 @@ func (s *Store) EndOf(ctx context.Context, contractID string, atOrBefore int64) 
 			return err
 		}
 		ok = false
-		return eachEnded(rows, func(found index.Ended) { e, ok = found, true })
+		var unreadable error
+		err = eachEnded(rows, func(found index.Ended, fault error) { e, ok, unreadable = found, true, fault })
+		return errors.Join(err, unreadable)
 	})
 	return e, ok && err == nil, err
 }
@@ -121,7 +123,8 @@ const selectEnded = `e.contract_id, e.how, e.after_offset, e.ledger_offset, e.up
 		s.package_name, s.operator, s.consumer, s.namespace
 	FROM disclosured.ended e LEFT JOIN disclosured.scope s ON s.id = e.scope_id WHERE e.history = ` + presentHistory
 
-func eachEnded(rows pgx.Rows, each func(index.Ended)) error {
+// eachEnded reads all rows of a query over selectEnded. An end whose successors or prefix can't be read comes without these, and with why.
+func eachEnded(rows pgx.Rows, each func(end index.Ended, unreadable error)) error {
 	defer rows.Close()
 	for rows.Next() {
 		var e index.Ended
@@ -134,23 +137,26 @@ func eachEnded(rows pgx.Rows, each func(index.Ended)) error {
 			return err
 		}
 		e.How, e.RecordTime, e.Since = index.How(how), timeOf(recordTime), timeOf(since)
+		var unreadable error
 		if err := json.Unmarshal([]byte(successors), &e.Successors); err != nil {
-			return fmt.Errorf("stored end of %s: successors: %w", e.ContractID, err)
+			e.Successors, unreadable = nil, fmt.Errorf("stored end of %s: successors: %w", e.ContractID, err)
 		}
 		if len(e.Successors) == 0 {
 			e.Successors = nil
 		}
 		if packageName != nil && prefix != nil {
-			e.Scope = &index.Scope{PackageName: *packageName, Operator: *operator, Consumer: *consumer}
+			scope := index.Scope{PackageName: *packageName, Operator: *operator, Consumer: *consumer}
 			if namespace != nil {
-				e.Scope.Namespace = wormhole.Namespace{Present: true, Value: *namespace}
+				scope.Namespace = wormhole.Namespace{Present: true, Value: *namespace}
 			}
-			var err error
-			if e.Prefix, err = wormhole.ParsePrefix(*prefix); err != nil {
-				return fmt.Errorf("stored end of %s: %w", e.ContractID, err)
+			at, err := wormhole.ParsePrefix(*prefix)
+			if err == nil {
+				e.Scope, e.Prefix = &scope, at
+			} else {
+				unreadable = fmt.Errorf("stored end of %s: %w", e.ContractID, err)
 			}
 		}
-		each(e)
+		each(e, unreadable)
 	}
 	return rows.Err()
 }

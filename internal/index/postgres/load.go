@@ -15,7 +15,8 @@ import (
 // ErrEmpty says that there is no generation to load: the index was never seeded.
 var ErrEmpty = errors.New("the index was never seeded")
 
-// Load reads the present generation whole, at one committed state; see index.Store. It fails with an error that wraps ErrEmpty where
+// Load reads the present generation whole, at one committed state; see index.Store. Of a row that can't be decoded it only tells
+// (Loaded.Unreadable): an error is for what another try may mend. It fails with an error that wraps ErrEmpty where
 // Position finds nothing. It has no deadline but the context's. It holds a connection while it calls each.
 func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.Loaded, error) {
 	var loaded index.Loaded
@@ -28,7 +29,8 @@ func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.
 			return ErrEmpty
 		}
 		loaded = index.Loaded{Position: c.pos, Generation: c.generation, HistorySince: c.historySince}
-		scopes, err := s.loadScopes(ctx, tx)
+		unreadable := loaded.Unreadable.Note
+		scopes, err := s.loadScopes(ctx, tx, unreadable)
 		if err != nil {
 			return err
 		}
@@ -36,19 +38,19 @@ func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.
 			scope, ok := scopes[id]
 			return scope, ok
 		}
-		if loaded.KnownScopes, err = loadKnownScopes(ctx, tx, c.generation, scopes); err != nil {
+		if loaded.KnownScopes, err = loadKnownScopes(ctx, tx, c.generation, scopes, unreadable); err != nil {
 			return err
 		}
-		if loaded.Missing, err = loadMissing(ctx, tx, c.generation, scopes); err != nil {
+		if loaded.Missing, err = loadMissing(ctx, tx, c.generation, scopes, unreadable); err != nil {
 			return err
 		}
 		if err := loadContracts(ctx, tx, "ghost", c.generation, lookup, func(e *index.Entry) error {
 			loaded.Ghosts = append(loaded.Ghosts, e)
 			return nil
-		}); err != nil {
+		}, unreadable); err != nil {
 			return err
 		}
-		return loadContracts(ctx, tx, "contract", c.generation, lookup, each)
+		return loadContracts(ctx, tx, "contract", c.generation, lookup, each, unreadable)
 	})
 	if err != nil {
 		return index.Loaded{}, fmt.Errorf("database: loading the index: %w", err)
@@ -57,45 +59,62 @@ func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.
 	return loaded, nil
 }
 
-func loadContracts(ctx context.Context, tx pgx.Tx, name string, generation int64, scopes scopeLookup, each func(*index.Entry) error) error {
+func loadContracts(ctx context.Context, tx pgx.Tx, name string, generation int64, scopes scopeLookup, each func(*index.Entry) error, unreadable func(error)) error {
 	rows, err := tx.Query(ctx, `SELECT `+selectContract+` FROM disclosured.`+name+` c WHERE c.generation = $1`, generation)
 	if err != nil {
 		return fmt.Errorf("reading the table %s: %w", name, err)
 	}
-	if err := eachContract(rows, scopes, each); err != nil {
+	if err := eachContract(rows, scopes, each, unreadable); err != nil {
 		return fmt.Errorf("reading the table %s: %w", name, err)
 	}
 	return nil
 }
 
-func loadKnownScopes(ctx context.Context, tx pgx.Tx, generation int64, scopes map[int64]index.Scope) ([]index.Scope, error) {
+func loadKnownScopes(ctx context.Context, tx pgx.Tx, generation int64, scopes map[int64]index.Scope, unreadable func(error)) ([]index.Scope, error) {
 	rows, err := tx.Query(ctx, `SELECT scope_id FROM disclosured.known_scope WHERE generation = $1 ORDER BY scope_id`, generation)
 	if err != nil {
 		return nil, fmt.Errorf("reading known scopes: %w", err)
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (index.Scope, error) {
-		var id int64
-		err := row.Scan(&id)
-		return scopes[id], err
+	var known []index.Scope
+	var id int64
+	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+		if scope, ok := scopes[id]; ok {
+			known = append(known, scope)
+		} else {
+			unreadable(fmt.Errorf("a known scope: unknown scope %d", id))
+		}
+		return nil
 	})
+	if err != nil {
+		return nil, fmt.Errorf("reading known scopes: %w", err)
+	}
+	return known, nil
 }
 
-func loadMissing(ctx context.Context, tx pgx.Tx, generation int64, scopes map[int64]index.Scope) ([]index.ScopedDigest, error) {
+func loadMissing(ctx context.Context, tx pgx.Tx, generation int64, scopes map[int64]index.Scope, unreadable func(error)) ([]index.ScopedDigest, error) {
 	rows, err := tx.Query(ctx, `SELECT scope_id, digest FROM disclosured.missing_digest WHERE generation = $1 AND removed_seq IS NULL ORDER BY scope_id, digest`, generation)
 	if err != nil {
 		return nil, fmt.Errorf("reading missing digests: %w", err)
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (index.ScopedDigest, error) {
-		var id int64
-		var digest []byte
-		if err := row.Scan(&id, &digest); err != nil {
-			return index.ScopedDigest{}, err
+	var missing []index.ScopedDigest
+	var id int64
+	var digest []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &digest}, func() error {
+		scope, ok := scopes[id]
+		switch {
+		case !ok:
+			unreadable(fmt.Errorf("a missing digest: unknown scope %d", id))
+		case len(digest) != len(wormhole.Digest{}):
+			unreadable(fmt.Errorf("a missing digest of %d bytes", len(digest)))
+		default:
+			missing = append(missing, index.ScopedDigest{Scope: scope, Digest: wormhole.Digest(digest)})
 		}
-		if len(digest) != len(wormhole.Digest{}) {
-			return index.ScopedDigest{}, fmt.Errorf("a missing digest of %d bytes", len(digest))
-		}
-		return index.ScopedDigest{Scope: scopes[id], Digest: wormhole.Digest(digest)}, nil
+		return nil
 	})
+	if err != nil {
+		return nil, fmt.Errorf("reading missing digests: %w", err)
+	}
+	return missing, nil
 }
 
 // Covering are the active and in-flight nodes of the present generation whose prefix covers the digest, of any class, in the order
@@ -106,11 +125,12 @@ func (s *Store) Covering(ctx context.Context, scope index.Scope, digest wormhole
 	only := func(int64) (index.Scope, bool) { return scope, true }
 	err := s.read(ctx, "looking up covering nodes", func(ctx context.Context, conn *pgxpool.Conn) error {
 		found = nil
+		var unreadable index.Unreadable
 		rows, err := conn.Query(ctx, coveringQuery, scopeKey(scope), digest.String())
 		if err != nil {
 			return err
 		}
-		return eachContract(rows, only, func(e *index.Entry) error {
+		err = eachContract(rows, only, func(e *index.Entry) error {
 			switch last := len(found) - 1; {
 			case last < 0 || found[last].ContractID != e.ContractID:
 				found = append(found, e)
@@ -118,7 +138,8 @@ func (s *Store) Covering(ctx context.Context, scope index.Scope, digest wormhole
 				found[last] = e
 			}
 			return nil
-		})
+		}, unreadable.Note)
+		return errors.Join(err, unreadable.First)
 	})
 	return found, err
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/disclosured/disclosured/internal/index"
 	"github.com/disclosured/disclosured/internal/ledger"
@@ -90,7 +91,10 @@ func (r *contractScan) take(scopes scopeLookup) (*index.Entry, error) {
 		e.Payload, err = decodePayload(r.kind, []byte(*r.payload))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("stored contract %s: %w", e.ContractID, err)
+		return nil, err
+	}
+	if r.blobCheck < 0 || r.blobCheck > int16(ledger.BlobMissing) {
+		return nil, fmt.Errorf("a check of its blob with the result %d", r.blobCheck)
 	}
 	return &e, nil
 }
@@ -115,23 +119,50 @@ func (r *contractScan) node(scopes scopeLookup) (*wormhole.ReplayNode, error) {
 		Prefix: prefix, SplitThreshold: *r.threshold, Consumed: consumed}, nil
 }
 
-// eachContract reads all rows of a query over selectContract.
-func eachContract(rows pgx.Rows, scopes scopeLookup, each func(*index.Entry) error) error {
+// eachContract reads all rows of a query over selectContract. Rows that can't be decoded are given to unreadable, and the rest is read.
+func eachContract(rows pgx.Rows, scopes scopeLookup, each func(*index.Entry) error, unreadable func(error)) error {
 	defer rows.Close()
+	scan := rowScanner{rows: rows}
 	for rows.Next() {
 		var row contractScan // fresh for each row: what was scanned is kept
-		if err := rows.Scan(row.targets()...); err != nil {
-			return err
+		err := scan.scan(row.targets())
+		var e *index.Entry
+		if err == nil {
+			e, err = row.take(scopes)
 		}
-		e, err := row.take(scopes)
 		if err != nil {
-			return err
+			unreadable(fmt.Errorf("stored contract %s: %w", row.entry.ContractID, err))
+			continue
 		}
 		if err := each(e); err != nil {
 			return err
 		}
 	}
 	return rows.Err()
+}
+
+// rowScanner scans rows as pgx.Rows.Scan does, but that a value which fits no target (a null in a list, a time without end) leaves the
+// rest of the rows to be read.
+type rowScanner struct {
+	rows  pgx.Rows
+	plans []pgtype.ScanPlan
+}
+
+// scan scans the present row. All rows' targets are of the same types.
+func (s *rowScanner) scan(targets []any) error {
+	fields := s.rows.FieldDescriptions()
+	if s.plans == nil {
+		types := s.rows.Conn().TypeMap()
+		for i, field := range fields {
+			s.plans = append(s.plans, types.PlanScan(field.DataTypeOID, field.Format, targets[i]))
+		}
+	}
+	for i, value := range s.rows.RawValues() {
+		if err := s.plans[i].Scan(value, targets[i]); err != nil {
+			return fmt.Errorf("column %s: %w", fields[i].Name, err)
+		}
+	}
+	return nil
 }
 
 // fewRows is up to how many rows are written as INSERTs, sent together; COPY costs two more round trips and less per row.

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -15,7 +16,8 @@ import (
 )
 
 // scopeCache is what this process knows of the scope dictionary. It never knows a row that is not committed. Rows are never deleted and
-// never change but for their depth, which only grows, so a cache can lack rows and never be wrong.
+// never change but for their depth, which only grows, so a cache can lack rows and never be wrong. Where somebody else has changed them all the
+// same, a load replaces the cache, and the next write of a scope mends its row.
 type scopeCache struct {
 	mu   sync.RWMutex
 	rows scopeIDs
@@ -41,6 +43,13 @@ func (c *scopeCache) learn(rows scopeIDs) {
 		row.depth = max(row.depth, c.rows[scope].depth)
 		c.rows[scope] = row
 	}
+}
+
+// replace has these rows, committed, in the place of all others.
+func (c *scopeCache) replace(rows scopeIDs) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rows = rows
 }
 
 // scopeIDs are numbers of scopes.
@@ -91,7 +100,8 @@ func (c *scopeCache) resolve(ctx context.Context, tx pgx.Tx, want scopeWant) (id
 	}
 	rows, err := tx.Query(ctx, `INSERT INTO disclosured.scope (key, package_name, operator, consumer, namespace, depth)
 		SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::text[], $6::integer[])
-		ON CONFLICT (key) DO UPDATE SET depth = GREATEST(scope.depth, EXCLUDED.depth) RETURNING id, key, depth`,
+		ON CONFLICT (key) DO UPDATE SET depth = GREATEST(scope.depth, EXCLUDED.depth), package_name = EXCLUDED.package_name, operator = EXCLUDED.operator,
+			consumer = EXCLUDED.consumer, namespace = EXCLUDED.namespace RETURNING id, key, depth`,
 		keys, packages, operators, consumers, namespaces, depths)
 	if err != nil {
 		return nil, nil, fmt.Errorf("writing scopes: %w", err)
@@ -135,9 +145,10 @@ func namespaceColumn(n wormhole.Namespace) *string {
 	return &n.Value
 }
 
-// loadScopes reads the whole dictionary, as the connection's transaction sees it, and adds it to the cache.
-func (s *Store) loadScopes(ctx context.Context, tx pgx.Tx) (map[int64]index.Scope, error) {
-	rows, err := tx.Query(ctx, `SELECT id, package_name, operator, consumer, namespace, depth FROM disclosured.scope`)
+// loadScopes reads the whole dictionary, as the connection's transaction sees it, into the cache. A row that its key does not belong to is
+// unreadable: which scope it was is not known.
+func (s *Store) loadScopes(ctx context.Context, tx pgx.Tx, unreadable func(error)) (map[int64]index.Scope, error) {
+	rows, err := tx.Query(ctx, `SELECT id, key, package_name, operator, consumer, namespace, depth FROM disclosured.scope`)
 	if err != nil {
 		return nil, fmt.Errorf("reading scopes: %w", err)
 	}
@@ -145,10 +156,15 @@ func (s *Store) loadScopes(ctx context.Context, tx pgx.Tx) (map[int64]index.Scop
 	var scope index.Scope
 	var namespace *string
 	var row scopeRow
-	_, err = pgx.ForEachRow(rows, []any{&row.id, &scope.PackageName, &scope.Operator, &scope.Consumer, &namespace, &row.depth}, func() error {
+	var key []byte
+	_, err = pgx.ForEachRow(rows, []any{&row.id, &key, &scope.PackageName, &scope.Operator, &scope.Consumer, &namespace, &row.depth}, func() error {
 		scope.Namespace = wormhole.Namespace{}
 		if namespace != nil {
 			scope.Namespace = wormhole.Namespace{Present: true, Value: *namespace}
+		}
+		if !bytes.Equal(key, scopeKey(scope)) {
+			unreadable(fmt.Errorf("scope %d is not the one that its key is of", row.id))
+			return nil
 		}
 		byID[row.id], learned[scope] = scope, row
 		return nil
@@ -156,7 +172,7 @@ func (s *Store) loadScopes(ctx context.Context, tx pgx.Tx) (map[int64]index.Scop
 	if err != nil {
 		return nil, fmt.Errorf("reading scopes: %w", err)
 	}
-	s.scopes.learn(learned)
+	s.scopes.replace(learned)
 	return byID, nil
 }
 

@@ -174,7 +174,8 @@ func (g *seed) Ended(ctx context.Context, contractIDs []string) (map[string]inde
 		if err != nil {
 			return err
 		}
-		return eachEnded(rows, func(e index.Ended) { found[e.ContractID] = e })
+		// Only how it ended counts here: what else can't be read of an end must not keep a damaged index from being built anew.
+		return eachEnded(rows, func(e index.Ended, _ error) { found[e.ContractID] = e })
 	})
 	return found, err
 }
