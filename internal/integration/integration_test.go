@@ -1,11 +1,13 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,15 +30,7 @@ func TestStory(t *testing.T) {
 	if settings.address == "" {
 		settings = simulated(t, settings)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), settings.patience)
-	defer cancel()
-	s := &story{root: t, t: t, ctx: ctx, settings: settings, report: newReport()}
-	s.report.what = settings.what
-	defer s.finish(t)
-	for _, scene := range []struct {
-		name string
-		play func(*story)
-	}{
+	tell(t, settings, []scene{
 		{"the participant and its packages", (*story).meet},
 		{"anchors and apps", (*story).found},
 		{"the service starts", (*story).serve},
@@ -53,12 +47,56 @@ func TestStory(t *testing.T) {
 		{"governance in between", (*story).governs},
 		{"puppets and shadow tries", (*story).lookalikes},
 		{"archived by both signatories", (*story).archives},
+		{"from one synchronizer to another", (*story).reassigns},
 		{"the service is killed", (*story).kills},
 		{"the participant restarts", (*story).restarts},
 		{"all of it read back", (*story).readsBack},
 		{"pruning", (*story).prunes},
 		{"the end", (*story).ends},
-	} {
+	})
+}
+
+// TestWithToken tells the beginning of the story to a simulated participant that asks for tokens, as its administrator: what TOKEN_FILE is for.
+func TestWithToken(t *testing.T) {
+	settings := settingsOf(t)
+	sim := ledgersim.New(ledgersim.Options{Seed: 2, Packages: []ledgersim.Package{}, Auth: &ledgersim.AuthOptions{Secret: []byte("integration")}})
+	address, err := sim.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Stop)
+	settings.address, settings.report, settings.lf = address, t.TempDir(), daml.LF22
+	settings.token = write(t, "token", sim.Token(ledgersim.AdminUser, 290*time.Second))
+	settings.ca, settings.cert, settings.key, settings.restart, settings.prune = "", "", "", nil, false
+	settings.what, settings.patience = "a simulated participant that asks for tokens", 2*time.Minute
+	tell(t, settings, []scene{
+		{"the participant and its packages", (*story).meet},
+		{"anchors and apps", (*story).found},
+		{"the service starts", (*story).serve},
+		{"a stranger redeems", (*story).redeems},
+		{"a stale node", (*story).stale},
+		{"wrong disclosures", (*story).wrongDisclosures},
+		{"the ledger's own rules", (*story).ledgersOwn},
+		{"the service is killed", (*story).kills},
+		{"all of it read back", (*story).readsBack},
+	})
+}
+
+// scene is a part of the story.
+type scene struct {
+	name string
+	play func(*story)
+}
+
+// tell plays the scenes in their order, as far as it comes.
+func tell(t *testing.T, settings settings, scenes []scene) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), settings.patience)
+	defer cancel()
+	s := &story{root: t, t: t, ctx: ctx, settings: settings, report: newReport()}
+	s.report.what = settings.what
+	defer s.finish(t)
+	for _, scene := range scenes {
 		if !s.play(t, scene.name, scene.play) {
 			return
 		}
@@ -68,7 +106,7 @@ func TestStory(t *testing.T) {
 // simulated starts a simulated participant.
 func simulated(t *testing.T, s settings) settings {
 	t.Helper()
-	p := newProxy(t, startSim(t, "--commit-latency", "10ms"))
+	p := newProxy(t, startSim(t, "--commit-latency", "10ms", "--synchronizers", "2"))
 	s.address, s.restart = p.address, p.restart
 	s.what, s.patience = "`disclosured sim`, a simulated participant, as a process over TCP", 5*time.Minute
 	s.prune = true
@@ -149,20 +187,6 @@ func (s *story) meet() {
 	random := make([]byte, 3)
 	_, _ = rand.Read(random) // never fails
 	s.suffix = "-" + hex.EncodeToString(random)
-
-	s.sim = ledgersim.New(ledgersim.Options{ParticipantID: s.participant, SynchronizerIDs: s.synchronizers, Packages: []ledgersim.Package{}, Seed: 1})
-	address, err := s.sim.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.root.Cleanup(s.sim.Stop)
-	standIn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.closeLater(standIn)
-	s.standInConn = standIn
-	s.standIn = newSide("the stand-in", submit.New(standIn, name))
 }
 
 // checkPackages refuses a participant that has the model in another build: of one name and version there can be one.
@@ -188,6 +212,36 @@ func (s *story) checkPackages(client *submit.Client) {
 	s.report.packages = strings.Join(ours, " and ")
 }
 
+// startStandIn starts the simulated participant that stands beside the subject: of the same id and synchronizers, first of all the one on
+// which the subject has put its contracts.
+func (s *story) startStandIn() {
+	ids := slices.Clone(s.synchronizers)
+	slices.SortStableFunc(ids, func(a, b string) int {
+		used := s.subject.coreState().SynchronizerID
+		return cmp.Compare(btoi(a != used), btoi(b != used))
+	})
+	s.sim = ledgersim.New(ledgersim.Options{ParticipantID: s.participant, SynchronizerIDs: ids, Packages: []ledgersim.Package{}, Seed: 1})
+	address, err := s.sim.Start()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.root.Cleanup(s.sim.Stop)
+	standIn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.closeLater(standIn)
+	s.standInConn = standIn
+	s.standIn = newSide("the stand-in", submit.New(standIn, "integration"))
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // Guardian sets of the CoreState beside set 0.
 const (
 	// expiredSet is the development guardian's too, and has expired.
@@ -200,14 +254,12 @@ const (
 func (s *story) found() {
 	expired := time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC)
 	sets := map[int64]wormhole.GuardianSet{expiredSet: {Keys: []string{wormhole.DevnetGuardian().Address()}, Expiration: &expired}}
-	for _, on := range []*side{s.subject, s.standIn} {
-		user := ""
-		if on == s.subject {
-			user = s.user
-		}
-		if err := on.prepare(s.ctx, s.settings.lf, s.suffix, user, sets); err != nil {
-			s.t.Fatalf("%s: %v", on.name, err)
-		}
+	if err := s.subject.prepare(s.ctx, s.settings.lf, s.suffix, s.user, sets); err != nil {
+		s.t.Fatal(err)
+	}
+	s.startStandIn()
+	if err := s.standIn.prepare(s.ctx, s.settings.lf, s.suffix, "", sets); err != nil {
+		s.t.Fatalf("the stand-in: %v", err)
 	}
 	for i, app := range s.subject.world.Apps {
 		if other := s.standIn.world.Apps[i]; app.Consumer != other.Consumer {

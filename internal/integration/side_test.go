@@ -264,3 +264,10 @@ func (s *side) tries() map[string]string {
 	}
 	return all
 }
+
+// moved takes a reassignment, which changes what the service serves.
+func (s *side) moved(r *submit.Reassignment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = &submit.Result{Offset: r.Offset, UpdateID: r.UpdateID}
+}

@@ -121,7 +121,9 @@ func ask[T any](s *story, what string, call func(context.Context) (T, error)) (T
 		case err == nil:
 			s.report.took(what, time.Since(begun))
 			return answer, nil
-		case s.ctx.Err() != nil, !slices.Contains(notYet, reason) && status.Code(err) != codes.Unavailable:
+		case s.ctx.Err() != nil:
+			return answer, err
+		case reason != "" && !slices.Contains(notYet, reason), reason == "" && status.Code(err) != codes.Unavailable: // unavailable of itself, no service is there
 			return answer, err
 		}
 		if s.service.ended() {
