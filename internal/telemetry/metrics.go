@@ -145,6 +145,13 @@ func counter(registry prometheus.Registerer, name, help string, labels ...string
 	return c
 }
 
+// fromZero makes the series of the values that an alert waits for. One that is first seen at 1 has not increased, to Prometheus.
+func fromZero(c *prometheus.CounterVec, label *bounded, values ...string) {
+	for _, v := range values {
+		c.WithLabelValues(label.value(v))
+	}
+}
+
 func histogram(registry prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	registry.MustRegister(h)

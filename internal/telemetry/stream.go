@@ -58,9 +58,9 @@ func newStream(registry *prometheus.Registry) *Stream {
 	s.applySeconds = histogram(registry, "disclosured_stream_apply_seconds", "Time to apply one batch of updates, commit included.", latency)
 	s.seedSeconds = histogram(registry, "disclosured_stream_seed_seconds", "Time to read a snapshot and put it in place.", []float64{.1, .5, 1, 5, 10, 30, 60, 300, 900})
 	s.proofSeconds = histogram(registry, "disclosured_stream_proof_seconds", "Time from the question for the ledger end to the proof of completeness up to it.", latency)
-	for _, state := range StreamStates {
-		s.entered.WithLabelValues(s.states.value(state))
-	}
+	fromZero(s.entered, &s.states, StreamStates...)
+	fromZero(s.blobs, &s.checks, "verified", "unverifiable", "mismatch", "missing")
+	fromZero(s.reseeds, &s.reseedReasons, "first", "pruned", "another_participant", "rewound", "diverged", "rights_changed", "requested", "config_changed", "damaged")
 	return s
 }
 
