@@ -47,7 +47,7 @@ test: postgres ## all tests with reduced counts, against a real PostgreSQL (abou
 	$(GO) test -p $(P) -count=1 -timeout 14m $(TESTFLAGS) ./...
 
 .PHONY: check
-check: format tidy vet staticcheck lint generated imports dar race ## all that must be green before a commit lands
+check: format tidy vet staticcheck lint generated imports dar deployment race ## all that must be green before a commit lands
 
 .PHONY: soak
 soak: postgres ## all tests with the full counts (hours)
@@ -84,7 +84,7 @@ integration: postgres ## the whole story against a participant of yours: LEDGER=
 
 .PHONY: format
 format: ## every Go file is as gofmt writes it
-	@files=$$(gofmt -l cmd internal proto migrations client replayguard daml 2>/dev/null || true); \
+	@files=$$(gofmt -l cmd internal proto migrations client replayguard daml deploy tools 2>/dev/null || true); \
 	if [ -n "$$files" ]; then echo "not formatted, run gofmt -w on:"; echo "$$files"; exit 1; fi
 
 .PHONY: tidy
@@ -122,6 +122,11 @@ imports: ## the import rules and the other rules of this repository
 .PHONY: dar
 dar: ## the DARs in daml/lf are what their text gives, byte for byte
 	@tools/check-dars
+
+.PHONY: deployment
+deployment: ## Dockerfile, compose file, alerts, dashboard and every shell script, as far as no Docker engine is needed
+	@tools/check-deploy
+	cd tools && $(GO) test ./composecheck
 
 .PHONY: race
 race: postgres ## all tests under the race detector
