@@ -10,7 +10,7 @@ import (
 	"github.com/disclosured/disclosured/internal/ledger"
 )
 
-// seed is a generation being built beside the published view. It implements ledger.Seed and ledger.Anchored. It is used by one goroutine.
+// seed is a generation being built beside the published view. It implements ledger.Seed. It is used by one goroutine.
 type seed struct {
 	index *Index
 	start ledger.SeedStart
@@ -63,7 +63,7 @@ func (s *seed) AddInFlight(_ context.Context, inFlight []ledger.InFlight) error 
 	return nil
 }
 
-// Anchor implements ledger.Anchored: the generation stands at that update until another one is applied.
+// Anchor implements ledger.Seed: the generation stands at that update until another one is applied.
 func (s *seed) Anchor(offset int64, updateID string, recordTime time.Time) {
 	s.gen.anchor = UpdateRef{Offset: offset, UpdateID: updateID, RecordTime: recordTime}
 }

@@ -43,7 +43,7 @@ type Contract struct {
 	// Offset is that of the last activation (create or assign).
 	Offset int64
 	// UpdateID and RecordTime are those of the activating update; empty and zero for a contract read from a snapshot, which
-	// does not tell them.
+	// does not tell them, where they were not asked for besides.
 	UpdateID   string
 	RecordTime time.Time
 	// Payload is the decoded contract. Exactly one of *wormhole.ReplayNode, *wormhole.CoreState,
@@ -164,8 +164,9 @@ type Position struct {
 	ParticipantID string
 	// Offset is the offset up to which the index is complete; 0 is the ledger's beginning.
 	Offset int64
-	// UpdateOffset, UpdateID and RecordTime are those of the last real update at or before Offset that the index applied;
-	// zero where none was (after a seed without an anchor, say).
+	// UpdateOffset, UpdateID and RecordTime are those of the last update at or before Offset that matches the filter, whether the index
+	// applied it or was seeded after it: there is none between the two. Zero where there was none; UpdateID is empty where the participant
+	// had forgotten the update when the index was seeded.
 	UpdateOffset int64
 	UpdateID     string
 	RecordTime   time.Time

@@ -65,16 +65,13 @@ type Seed interface {
 	Add(ctx context.Context, contracts []Contract) error
 	// AddInFlight adds contracts that are in flight at the seed's offset.
 	AddInFlight(ctx context.Context, inFlight []InFlight) error
+	// Anchor says what the last update at or before the snapshot is that matches the filter: Position's UpdateOffset, UpdateID and RecordTime of
+	// the generation until an update is applied. With it a history that was replaced is noticed, and answers can name an update from the
+	// beginning. The offset is positive and not past the seed's; the id is empty and the time zero where the participant has
+	// forgotten the update. It is called at most once, before Commit; not at all where there is no such update.
+	Anchor(offset int64, updateID string, recordTime time.Time)
 	// Commit puts the generation in the old one's place, in one step.
 	Commit(ctx context.Context) error
 	// Abort drops the generation.
 	Abort(ctx context.Context) error
-}
-
-// Anchored is a Seed that can take the last update that its snapshot contains, as far as that is known: Position's UpdateOffset,
-// UpdateID and RecordTime of the generation until an update is applied. With it a history that was replaced soon after a seed can
-// be noticed, and answers can name an update from the beginning. A Seed without it has none until then.
-type Anchored interface {
-	// Anchor is called at most once, before Commit. The offset is positive and not past the seed's.
-	Anchor(offset int64, updateID string, recordTime time.Time)
 }

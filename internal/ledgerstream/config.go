@@ -152,6 +152,8 @@ func sortedSet(in []string) []string {
 type filter struct {
 	parties   []string // sorted; empty for any party
 	templates []packageTemplate
+	// everything is every template, in place of templates.
+	everything bool
 }
 
 // packageTemplate names a template by its package's name, over all versions of the package.
@@ -196,6 +198,11 @@ func (f filter) identity() string {
 // changes which events are seen.
 func (f filter) eventFormat(verbose, blobs bool) *ledgerapi.EventFormat {
 	filters := &ledgerapi.Filters{}
+	if f.everything {
+		filters.Cumulative = []*ledgerapi.CumulativeFilter{{
+			IdentifierFilter: &ledgerapi.CumulativeFilter_WildcardFilter{WildcardFilter: &ledgerapi.WildcardFilter{IncludeCreatedEventBlob: blobs}},
+		}}
+	}
 	for _, t := range f.templates {
 		filters.Cumulative = append(filters.Cumulative, &ledgerapi.CumulativeFilter{
 			IdentifierFilter: &ledgerapi.CumulativeFilter_TemplateFilter{TemplateFilter: &ledgerapi.TemplateFilter{

@@ -201,7 +201,7 @@ func (s *session) proven(end int64, asked time.Time) {
 		if st.State != StateLive {
 			s.f.setState(st, StateLive)
 		}
-		st.Detail, st.HaltedAt, st.StuckAt = "", 0, 0
+		st.Detail, st.HaltedAt, st.HaltedAfter, st.StuckAt = "", 0, 0, 0
 	})
 }
 
@@ -224,6 +224,7 @@ func (s *session) apply(ctx context.Context, r *reader, items []item) *ending {
 			}
 			end := classify(r.call, it.end)
 			end.err = fmt.Errorf("after offset %d: %w", s.pos.Offset, end.err)
+			end.after = s.pos.Offset
 			return end
 		case it.offset <= batch.Through:
 			if it.kind != checkpoint {
@@ -268,7 +269,6 @@ func (s *session) commit(ctx context.Context, batch ledger.Batch) *ending {
 		}
 	}
 	s.moveTo(pos)
-	s.f.reached = pos
 	s.progressed = true
 	s.prove()
 	return nil

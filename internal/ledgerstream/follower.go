@@ -43,9 +43,6 @@ type Follower struct {
 	// lastHeard is when a stream last delivered anything, in Unix nanoseconds; 0 for never.
 	lastHeard atomic.Int64
 
-	// reached is the place that this follower itself brought the index to, or found right; see missed. Only Run's goroutine has it.
-	reached ledger.Position
-
 	mu      sync.Mutex
 	status  Status
 	changed chan struct{}
@@ -53,6 +50,8 @@ type Follower struct {
 	reseed ledger.SeedReason
 	// reseeds counts the reasons, so that one that comes while a snapshot is read is not lost with the snapshot's own.
 	reseeds int
+	// filter is the last session's, for FindUpdate; nil before there is one.
+	filter *filter
 }
 
 // stateful is what a *grpc.ClientConn tells about itself.
@@ -202,9 +201,9 @@ func (f *Follower) note(end *ending, s *session, fruitless int, delay time.Durat
 		f.setState(st, state)
 		st.Detail = end.Error()
 		st.Reconnects++
-		st.HaltedAt = 0
+		st.HaltedAt, st.HaltedAfter = 0, 0
 		if end.action == halt {
-			st.HaltedAt = end.offset
+			st.HaltedAt, st.HaltedAfter = end.offset, end.after
 		}
 		st.StuckAt = 0
 		if fruitless >= stuckAfter {
@@ -244,6 +243,31 @@ func (f *Follower) setReseed(reason ledger.SeedReason) {
 	}
 	f.reseeds++
 	f.mu.Unlock()
+	if !reason.SameHistory() {
+		f.update(func(st *Status) { replaced(st, reason) })
+	}
+}
+
+// replaced notes that what the index holds is of another history than the ledger's, and takes its proof back.
+func replaced(st *Status, reason ledger.SeedReason) {
+	if st.HistoryReplaced == "" {
+		st.HistoryReplacedAt = time.Now()
+	}
+	st.HistoryReplaced = reason
+	st.ProvenOffset, st.ProvenAt = 0, time.Time{}
+}
+
+// judged notes what a session that has compared index and ledger found: why a new generation is needed, or "". That can take back
+// what an earlier session found: the participant that was meant is back.
+func (f *Follower) judged(reason ledger.SeedReason) {
+	f.update(func(st *Status) {
+		switch pending := f.reseed; {
+		case reason != "" && !reason.SameHistory():
+			replaced(st, reason)
+		case pending == "" || pending.SameHistory():
+			st.HistoryReplaced, st.HistoryReplacedAt = "", time.Time{}
+		}
+	})
 }
 
 // mustReseed returns why a new generation is needed, or "", and the number to give to reseeded.
@@ -255,12 +279,15 @@ func (f *Follower) mustReseed() (ledger.SeedReason, int) {
 
 // reseeded notes that a generation is in place whose snapshot was begun after mustReseed gave the number.
 func (f *Follower) reseeded(number int) {
-	f.mu.Lock()
-	if f.reseeds == number {
-		f.reseed = ""
-	}
-	f.mu.Unlock()
-	f.update(func(st *Status) { st.Reseeds++ })
+	f.update(func(st *Status) {
+		st.Reseeds++
+		if f.reseeds == number {
+			f.reseed = ""
+		}
+		if f.reseed == "" || f.reseed.SameHistory() {
+			st.HistoryReplaced, st.HistoryReplacedAt = "", time.Time{}
+		}
+	})
 }
 
 // Status returns what the follower knows about itself.
@@ -282,7 +309,7 @@ func (f *Follower) Changed() <-chan struct{} {
 	return f.changed
 }
 
-// update changes the status and tells the waiters. change must not block.
+// update changes the status, holding mu, and tells the waiters. change must not block.
 func (f *Follower) update(change func(*Status)) {
 	f.mu.Lock()
 	before := f.status.State

@@ -25,6 +25,7 @@ const (
 	callUpdateByOffset = "GetUpdateByOffset"
 	callFilter         = "GetUpdates (filter check)"
 	callSnapshot       = "GetActiveContracts"
+	callAnchor         = "GetUpdates (before a snapshot)"
 	callTail           = "GetUpdates (live)"
 	callProof          = "GetUpdates (bounded)"
 )
@@ -54,9 +55,9 @@ type ending struct {
 	retryAfter time.Duration
 	// reseed is set where the index must be built anew.
 	reseed ledger.SeedReason
-	// offset is the update's that halted, 0 if not known.
-	offset int64
-	err    error
+	// offset is the update's that halted, 0 if not known; after is the offset at which the stream stood then, 0 for a snapshot.
+	offset, after int64
+	err           error
 }
 
 func (e *ending) Error() string {
@@ -111,7 +112,7 @@ func classify(call string, err error) *ending {
 	id, retryAfter := errorDetails(err)
 	e.retryAfter = retryAfter
 	if !e.byID(call, id) {
-		e.byCode(status.Code(err))
+		e.byCode(call, status.Code(err))
 	}
 	return e
 }
@@ -174,8 +175,12 @@ func (e *ending) byID(call, id string) bool {
 
 // byCode decides by the gRPC code. Redacted by the participant are INTERNAL, UNAUTHENTICATED, PERMISSION_DENIED and
 // UNIMPLEMENTED; the others come from between.
-func (e *ending) byCode(code codes.Code) {
+//
+// What streams send can be larger than we receive; gRPC tells by the same code as a proxy or a participant tells that a quota is used up.
+// Other answers are small, so of other calls it is the quota: a matter of time.
+func (e *ending) byCode(call string, code codes.Code) {
 	e.reason = codeLabel(code)
+	streams := call == callTail || call == callProof || call == callSnapshot || call == callAnchor
 	switch code {
 	case codes.Unauthenticated:
 		e.action = wait
@@ -191,6 +196,10 @@ func (e *ending) byCode(code codes.Code) {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists, codes.NotFound:
 		e.action = wait
 	case codes.ResourceExhausted:
+		if !streams {
+			e.action = reconnect
+			return
+		}
 		e.action = halt
 		e.reason = "oversized"
 		e.advice = "a message is larger than the receive limit: raise it (MaxReceiveBytes)"

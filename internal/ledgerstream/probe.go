@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -108,6 +109,8 @@ func (t takenSeed) Add(_ context.Context, contracts []ledger.Contract) error {
 func (t takenSeed) AddInFlight(_ context.Context, inFlight []ledger.InFlight) error {
 	return t.take(nil, inFlight)
 }
+
+func (takenSeed) Anchor(int64, string, time.Time) {}
 
 func (takenSeed) Commit(context.Context) error { return nil }
 func (takenSeed) Abort(context.Context) error  { return nil }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/disclosured/disclosured/internal/ledger"
+	"github.com/disclosured/disclosured/internal/wormhole"
 )
 
 // seed builds a new generation from a snapshot at the ledger end that the session began with.
@@ -31,9 +32,10 @@ func (s *session) seed(ctx context.Context, p peer, reason ledger.SeedReason) *e
 	if err != nil {
 		return ended("sink", "beginning a new generation of the index: %w", err)
 	}
+	s.origins = &origins{pruned: p.pruned, left: maxOrigins, known: map[int64]concerned{}}
 	filled, end := s.fill(ctx, g, p.ledgerEnd)
 	if end == nil {
-		end = s.anchor(ctx, g, filled.last)
+		end = s.anchor(ctx, g, p, filled.last)
 	}
 	if end == nil {
 		if err := s.verify(ctx); err != nil {
@@ -65,7 +67,6 @@ func (s *session) seed(ctx context.Context, p peer, reason ledger.SeedReason) *e
 	if !s.seeded || s.pos.ParticipantID != p.participantID || s.pos.Offset != p.ledgerEnd {
 		return ended("sink", "the index stands at %d of %q after a seed at %d of %q", s.pos.Offset, s.pos.ParticipantID, p.ledgerEnd, p.participantID)
 	}
-	s.f.reached = s.pos
 	s.proven(p.ledgerEnd, p.ledgerEndAt)
 	return nil
 }
@@ -77,22 +78,35 @@ type filled struct {
 	last int64
 }
 
-// anchor finds the update that last activated something of the snapshot, for the generation to be recognised by. There may be none
-// that is still there: a pruned participant shows contracts whose updates it has forgotten.
-func (s *session) anchor(ctx context.Context, g ledger.Seed, last int64) *ending {
-	anchored, ok := g.(ledger.Anchored)
-	if !ok || last == 0 {
-		return nil
+// anchor finds the last update of ours at or before the snapshot, for the generation to be recognised by, and so that it is known that
+// there is none between it and the snapshot: see missed. last is the offset of the snapshot's last activation. What came after that
+// only ended contracts, or made ones that ended too; so the range is read, once, and is short as a rule.
+//
+// A pruned participant shows contracts whose updates it has forgotten: then the offset is known and not the update.
+func (s *session) anchor(ctx context.Context, g ledger.Seed, p peer, last int64) *ending {
+	found := concerned{offset: last}
+	if begin := max(last, p.pruned); begin < p.ledgerEnd {
+		err := s.concerningIn(ctx, begin, p.ledgerEnd, func(u concerned) error {
+			found = u
+			return nil
+		})
+		switch {
+		case isEOF(err):
+		case errorID(err) == "PARTICIPANT_PRUNED_DATA_ACCESSED": // since we asked: what was before the snapshot is not told any more
+			found = concerned{offset: p.ledgerEnd}
+		default:
+			return classify(callAnchor, err)
+		}
 	}
-	response, err := s.updateAt(ctx, last)
-	switch {
-	case errorID(err) == "UPDATE_NOT_FOUND":
-		return nil
-	case err != nil:
-		return classify(callUpdateByOffset, err)
+	if found.id == "" && found.offset > p.pruned {
+		response, err := s.updateAt(ctx, s.filter, found.offset)
+		if err != nil && errorID(err) != "UPDATE_NOT_FOUND" {
+			return classify(callUpdateByOffset, err)
+		}
+		found.id, found.recordTime = updateIDOf(response)
 	}
-	if id, recordTime := updateIDOf(response); id != "" {
-		anchored.Anchor(last, id, recordTime)
+	if found.offset > 0 {
+		g.Anchor(found.offset, found.id, found.recordTime)
 	}
 	return nil
 }
@@ -132,6 +146,7 @@ func (s *session) fill(ctx context.Context, g ledger.Seed, offset int64) (filled
 		// After a failure what is on its way is only taken, so that nobody waits for us.
 		if failed == nil {
 			s.f.sawPackage(e.contract().PackageName, e.contract().TemplateID.PackageID)
+			s.originate(ctx, e.contract())
 			if failed = filling.add(ctx, e); failed != nil {
 				work.Go(func() error { return failed }) // ends the others
 			}
@@ -151,6 +166,43 @@ func (s *session) fill(ctx context.Context, g ledger.Seed, offset int64) (filled
 	default:
 		return filling.filled, classify(callSnapshot, err)
 	}
+}
+
+// maxOrigins is how many updates a snapshot asks for to tell which activated a contract.
+const maxOrigins = 32
+
+// origins are the updates that activated contracts of a snapshot, which does not tell them.
+type origins struct {
+	pruned int64
+	left   int // lookups that may still be made
+	known  map[int64]concerned
+}
+
+// originate completes the update id and record time of a CoreState or a registry: there are few, they live long, and callers ask whence
+// they are. Of all others it would take a call each. Anyone can make look-alikes, so the calls are bounded; a contract goes
+// without where there are no more of them, or the update is pruned, or the participant doesn't answer.
+func (s *session) originate(ctx context.Context, c *ledger.Contract) {
+	switch c.Payload.(type) {
+	case *wormhole.CoreState, *wormhole.ReplayRootRegistry, *wormhole.EmitterRegistry:
+	default:
+		return
+	}
+	o := s.origins
+	if o == nil || c.Offset <= o.pruned {
+		return
+	}
+	u, asked := o.known[c.Offset]
+	if !asked && o.left > 0 {
+		o.left--
+		response, err := s.updateAt(ctx, s.filter, c.Offset)
+		if err != nil && errorID(err) != "UPDATE_NOT_FOUND" {
+			o.left = 0
+			s.f.log.Debug("the participant does not tell which update made a contract", "contract", c.ContractID, "offset", c.Offset, "error", err)
+		}
+		u.id, u.recordTime = updateIDOf(response)
+		o.known[c.Offset] = u
+	}
+	c.UpdateID, c.RecordTime = u.id, u.recordTime
 }
 
 // snapshotAhead is how many contracts are held between two steps of a snapshot.

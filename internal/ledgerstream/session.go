@@ -41,11 +41,13 @@ type session struct {
 	// lost is closed when the connection breaks that the session began on.
 	lost chan struct{}
 
-	// followed: the session got as far as following the stream. progressed: it moved the index, or showed over some time that
+	// followed: the session got as far as reading updates. progressed: it moved the index, or showed over some time that
 	// it works.
 	followed, progressed bool
 
 	proof proofs
+	// origins is set while a snapshot is read for a new generation.
+	origins *origins
 }
 
 // peer is what the participant said about itself at the beginning of a session.
@@ -79,10 +81,12 @@ func (s *session) run(ctx context.Context) *ending {
 		return end
 	}
 	s.convert = newConverter(s.filter, p.participantID, &s.f.metrics)
+	s.f.follows(s.filter)
 	reason, end := s.mustSeed(ctx, p, asked)
 	if end != nil {
 		return end
 	}
+	s.f.judged(reason)
 	if reason != "" {
 		if end := s.seed(ctx, p, reason); end != nil {
 			return end
@@ -111,13 +115,11 @@ func (s *session) ask(ctx context.Context) (peer, *ending) {
 		return p, ended("no_participant_id", "%s: the participant gave no id", callParticipantID)
 	}
 	s.participantID = p.participantID
-	pruned, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetLatestPrunedOffsetsResponse, error) {
-		return s.f.states.GetLatestPrunedOffsets(ctx, &ledgerapi.GetLatestPrunedOffsetsRequest{})
-	})
+	pruned, err := s.pruned(ctx)
 	if err != nil {
 		return p, classify(callPruned, err)
 	}
-	p.pruned = pruned.GetParticipantPrunedUpToInclusive()
+	p.pruned = pruned
 	connected, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetConnectedSynchronizersResponse, error) {
 		return s.f.states.GetConnectedSynchronizers(ctx, &ledgerapi.GetConnectedSynchronizersRequest{})
 	})
@@ -205,6 +207,14 @@ func (s *session) ledgerEnd(ctx context.Context) (int64, time.Time, error) {
 		return 0, asked, &DecodeError{Offset: response.GetOffset(), Field: "ledger end", Err: errors.New("is negative")}
 	}
 	return response.GetOffset(), asked, nil
+}
+
+// pruned returns the offset up to which the participant has forgotten.
+func (s *session) pruned(ctx context.Context) (int64, error) {
+	response, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetLatestPrunedOffsetsResponse, error) {
+		return s.f.states.GetLatestPrunedOffsets(ctx, &ledgerapi.GetLatestPrunedOffsetsRequest{})
+	})
+	return response.GetParticipantPrunedUpToInclusive(), err
 }
 
 // place asks the sink where the index stands.
@@ -297,46 +307,49 @@ func (s *session) mustSeed(ctx context.Context, p peer, asked ledger.SeedReason)
 	if same, end := s.sameHistory(ctx, p); end != nil || !same {
 		return ledger.SeedDiverged, end
 	}
+	if s.comparable() {
+		if missed, end := s.missed(ctx, p); end != nil || missed {
+			return ledger.SeedDiverged, end
+		}
+	}
 	switch {
 	case pos.Offset < p.pruned:
 		s.f.log.Error("the participant was pruned past the index: archives were missed", "offset", pos.Offset, "pruned", p.pruned)
 		return ledger.SeedPruned, nil
-	case pos.Filter != "" && pos.Filter != s.filter.identity():
+	case !s.comparable():
 		s.f.log.Warn("the index was built with another filter", "was", pos.Filter, "is", s.filter.identity())
 		return ledger.SeedConfigChanged, nil
 	}
-	if reason := cmp.Or(asked, pos.Reseed); reason != "" {
-		return reason, nil
-	}
-	if missed, end := s.missed(ctx, p); end != nil || missed {
-		return ledger.SeedDamaged, end
-	}
-	return "", nil
+	return cmp.Or(asked, pos.Reseed), nil
 }
 
-// sameHistory reports whether the last update that the index applied is still at its offset. A participant restored to an
-// earlier state, and then grown past our offset, shows itself here.
+// comparable reports whether the index was built with the filter of this session: else updates can be of ours now that were not then.
+func (s *session) comparable() bool { return s.pos.Filter == "" || s.pos.Filter == s.filter.identity() }
+
+// sameHistory reports whether the last update that the index knows of is still at its offset. A participant restored to an
+// earlier state, and then grown past our offset, shows itself here, unless it was restored to a state after that update: see missed.
 //
 // An update that is not found at an offset that is not pruned is another history (or one that we may no longer see all of: the answer
-// is the same). At a pruned offset there is nothing to compare with.
+// is the same). At a pruned offset there is nothing to compare with, and the history is taken for the same: what was replaced by a
+// participant that was restored and has been pruned past our last update since can't be known.
 func (s *session) sameHistory(ctx context.Context, p peer) (bool, *ending) {
 	pos := s.pos
-	if pos.UpdateOffset == 0 || pos.UpdateOffset <= p.pruned {
+	if pos.UpdateID == "" || pos.UpdateOffset <= p.pruned {
 		return true, nil
 	}
-	if pos.Filter != "" && pos.Filter != s.filter.identity() {
-		return true, nil // not comparable, and built anew all the same
+	// With another filter than the index's, whatever the parties can see counts: the update may be of templates no longer asked for.
+	compared := s.filter
+	if !s.comparable() {
+		compared = filter{parties: s.filter.parties, everything: true}
 	}
-	response, err := s.updateAt(ctx, pos.UpdateOffset)
+	response, err := s.updateAt(ctx, compared, pos.UpdateOffset)
 	if errorID(err) == "UPDATE_NOT_FOUND" {
 		// It may have been pruned since we asked.
-		pruned, err := call(ctx, s, func(ctx context.Context) (*ledgerapi.GetLatestPrunedOffsetsResponse, error) {
-			return s.f.states.GetLatestPrunedOffsets(ctx, &ledgerapi.GetLatestPrunedOffsetsRequest{})
-		})
+		pruned, err := s.pruned(ctx)
 		if err != nil {
 			return false, classify(callPruned, err)
 		}
-		if pos.UpdateOffset <= pruned.GetParticipantPrunedUpToInclusive() {
+		if pos.UpdateOffset <= pruned {
 			return true, nil
 		}
 		s.f.log.Error("the update that the index applied last is not on the ledger any more",
@@ -354,12 +367,11 @@ func (s *session) sameHistory(ctx context.Context, p peer) (bool, *ending) {
 	return true, nil
 }
 
-// updateAt asks for the update at an offset, with the session's filter, for what that doesn't show is not found; labels and blobs
-// are left out.
-func (s *session) updateAt(ctx context.Context, offset int64) (*ledgerapi.GetUpdateResponse, error) {
+// updateAt asks for the update at an offset, with a filter, for what that doesn't show is not found; labels and blobs are left out.
+func (s *session) updateAt(ctx context.Context, f filter, offset int64) (*ledgerapi.GetUpdateResponse, error) {
 	return call(ctx, s, func(ctx context.Context) (*ledgerapi.GetUpdateResponse, error) {
 		return s.f.updates.GetUpdateByOffset(ctx, &ledgerapi.GetUpdateByOffsetRequest{
-			Offset: offset, UpdateFormat: s.filter.updateFormat(false, false),
+			Offset: offset, UpdateFormat: f.updateFormat(false, false),
 		})
 	})
 }
@@ -380,10 +392,15 @@ func updateIDOf(r *ledgerapi.GetUpdateResponse) (string, time.Time) {
 	default:
 		return "", time.Time{}
 	}
-	if update.GetRecordTime() == nil {
-		return update.GetUpdateId(), time.Time{}
+	return update.GetUpdateId(), timeOf(update.GetRecordTime())
+}
+
+// timeOf is the zero time where there is none.
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
 	}
-	return update.GetUpdateId(), update.GetRecordTime().AsTime()
+	return t.AsTime()
 }
 
 func isUnknownTemplate(err error) bool {

@@ -1,6 +1,10 @@
 package ledgerstream
 
-import "time"
+import (
+	"time"
+
+	"github.com/disclosured/disclosured/internal/ledger"
+)
 
 // State is what the follower is doing.
 type State string
@@ -40,10 +44,19 @@ type Status struct {
 	// behind that proof was asked for. Freshness is the age of ProvenAt. Zero before the first proof.
 	ProvenOffset int64
 	ProvenAt     time.Time
+	// HistoryReplaced is why what the index holds is not, or not known to be, of the history of the ledger at the other end
+	// (another_participant, rewound, diverged; first where there is no index), and must not be served however old an answer may be. Empty
+	// while it is; it is set before the snapshot is begun that mends it, and until that is in place, and ProvenAt is zero meanwhile.
+	// HistoryReplacedAt is since when it is known.
+	HistoryReplaced   ledger.SeedReason
+	HistoryReplacedAt time.Time
 	// LastMessageAt is when the stream last delivered anything.
 	LastMessageAt time.Time
 	// HaltedAt is the offset of the update that halted the follower, 0 where it is not known or not halted.
 	HaltedAt int64
+	// HaltedAfter is the offset after which the update lies that halted the follower: the index holds everything up to it. It is known
+	// also where the update does not tell its own offset, because it is too large to be received, say. 0 where not halted, or in a snapshot.
+	HaltedAfter int64
 	// StuckAt is the offset after which the stream has ended without progress at least three times in a row, 0 where that is
 	// not so.
 	StuckAt int64
