@@ -98,6 +98,7 @@ var rooms = []room{
 	// The program, and what serves the tests.
 	{path: "cmd/...", ours: []string{"..."}, others: []string{"..."}},
 	{path: "internal/e2e"},         // tests only
+	{path: "deploy"},               // tests only
 	{path: "internal/integration"}, // tests only
 	{path: "internal/pgserver/...", ours: []string{"internal/pgserver"}, others: concat(postgres, []string{"github.com/fergusstrange/embedded-postgres"})},
 	{path: "internal/repotest"},
