@@ -24,20 +24,38 @@
 //
 // A new generation is read at the ledger end (GetActiveContracts), into the sink beside the old one, and put in place in one
 // step only after the participant has ended the snapshot with OK. What breaks off is dropped and done again. At ledger end 0 the
-// empty index is right and nothing is asked: a snapshot "at 0" would be empty on any ledger. The generation is anchored at the update
-// of its last activation (ledger.Anchored), so that it can be recognised before the first update is applied to it.
+// empty index is right and nothing is asked: a snapshot "at 0" would be empty on any ledger. The generation is anchored at the last
+// update of ours at or before it, which the range between its last activation and the snapshot tells (Seed.Anchor): so it can be
+// recognised before the first update is applied to it, and it is known that there is none between the two.
 //
 // Reasons (ledger.SeedReason):
 //
 //	first                no index yet
 //	another_participant  its id is another: offsets mean nothing to each other
 //	rewound              the ledger ends before the index, or before an offset that it gave us: it was restored
-//	diverged             the last update that the index applied is not, or not the same, at its offset
+//	diverged             the last update of ours that the index knows of is not, or not the same, at its offset; or there is one of ours
+//	                     between it and the index's offset
 //	pruned               the index's offset was pruned: archives were missed; old rows must not stay
 //	rights_changed       a party that we read as came to be hosted here or ceased to be: contracts can appear and vanish
 //	                     without an event
 //	config_changed       other parties or templates than those that the index was built with
+//	damaged              the store gave back what was never written to it
 //	requested            RequestReseed
+//
+// # Which history
+//
+// A participant can be restored to an earlier state. Whether it was is asked in every session, because nothing that one connection showed
+// is known of the next: whether the ledger ends before the index (rewound); whether the last update of ours is where it was; and whether
+// there is none between that and the index's offset, which a restored ledger that has grown past the index can have (diverged). The last is
+// one read of a range that is empty as a rule.
+//
+// What is pruned can't be asked for. Where the last update of ours is, and where the whole range is, the history is taken for the same: a
+// participant that was restored, grew past the index and was pruned past it, all between two sessions, is not noticed, and what its
+// former history ended is held for ended (an audit shows ghosts and gaps). Only an index without the old history mends that: the
+// operator has it built from nothing.
+//
+// From the moment that a replaced history is known (another_participant, rewound, diverged) Status.HistoryReplaced says so, until the
+// new generation is in place, and the last proof is taken back: what the index holds is nobody's ledger then.
 //
 // # The stream
 //
@@ -88,7 +106,8 @@
 //	OFFSET_OUT_OF_RANGE                             again
 //	UPDATE_NOT_FOUND (the index's last update)      snapshot (diverged), unless it lies in what is pruned
 //	INTERNAL, DATA_LOSS                             again; at the same offset three times: StuckAt. Never skipped
-//	RESOURCE_EXHAUSTED                              halted: a message over our receive limit, after the offset told
+//	RESOURCE_EXHAUSTED on a stream                  halted: a message over our receive limit, after the offset told
+//	RESOURCE_EXHAUSTED on another call              again: a quota
 //	an update that can't be decoded, or of an
 //	unknown kind                                    halted at its offset; what is before it is applied
 //	NEGATIVE_OFFSET, NON_POSITIVE_OFFSET,
