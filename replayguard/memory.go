@@ -288,8 +288,25 @@ func (m *Memory) Stats(ctx context.Context) (Stats, error) {
 	if err := ctx.Err(); err != nil {
 		return Stats{}, fmt.Errorf("replayguard: counting: %w", err)
 	}
+	if m.fault != nil {
+		return Stats{}, nil
+	}
+	stats, standings, now := m.count()
+	// Limits.QuotaFor is not ours, and may take its time: it is not called under the lock.
+	var err error
+	stats.Quotas, err = m.limits.QuotaUse(standings, now)
+	return stats, err
+}
+
+// count counts, and gives the standing of each client.
+func (m *Memory) count() (stats Stats, standings []Standing, now int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.prune(m.clock().Unix())
-	return Stats{Live: len(m.entries), Clients: len(m.clients), Lapsed: m.lapsed}, nil
+	now = m.clock().Unix()
+	m.prune(now)
+	standings = make([]Standing, 0, len(m.clients))
+	for _, c := range m.clients {
+		standings = append(standings, Standing{Client: c.name, Live: int64(c.live), Lapses: c.lapses, Units: c.bucket.units, FilledAt: c.bucket.filledAt})
+	}
+	return Stats{Live: len(m.entries), Clients: len(m.clients), Lapsed: m.lapsed}, standings, now
 }

@@ -1,6 +1,54 @@
 package replayguard
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
+
+// QuotaUse is how far the clients of a store use their quotas up, without telling who they are.
+type QuotaUse struct {
+	// HighestShare is the greatest share of its quota of live reservations that any client has: from 0 for none to 1 for all of them, and more
+	// where the quota was lowered. A client without such a limit counts as 0.
+	HighestShare float64
+	// AtLimit is how many clients can't reserve another id now: they have as many as they may, or their rate or their standing has no room.
+	AtLimit int
+}
+
+// Standing is what a Store remembers of one client.
+type Standing struct {
+	Client string
+	// Live is the number of its live reservations, Lapses of those that lapsed and were not charged yet.
+	Live, Lapses int64
+	// Units is what it might reserve at once at FilledAt, in sixtieths of a reservation, and negative for debt; FilledAt is in seconds since 1970.
+	Units, FilledAt int64
+}
+
+// QuotaUse is for the Stats of stores: the use that follows from the clients' standings at a time. Clients that hold nothing and owe nothing
+// may be left out. The limits have their defaults.
+func (l Limits) QuotaUse(standings []Standing, now int64) (QuotaUse, error) {
+	var use QuotaUse
+	for _, s := range standings {
+		q, err := l.ClientQuota(s.Client)
+		if err != nil {
+			return QuotaUse{}, fmt.Errorf("replayguard: counting: %w", err)
+		}
+		full := false
+		if q.MaxLive != NoLimit {
+			use.HighestShare = max(use.HighestShare, float64(s.Live)/float64(q.MaxLive))
+			full = s.Live >= int64(q.MaxLive)
+		}
+		if q.PerMinute != NoLimit {
+			b := bucket{s.Units, s.FilledAt}
+			b.fill(q, now)
+			b.charge(q, s.Lapses)
+			full = full || b.units < reservationUnits
+		}
+		if full {
+			use.AtLimit++
+		}
+	}
+	return use, nil
+}
 
 // A bucket counts in sixtieths of a reservation, so that a rate per minute adds whole units in each second.
 const reservationUnits = 60

@@ -117,6 +117,8 @@ type Stats struct {
 	// Lapsed is how many reservations were forgotten unsettled since the store began. A store may forget later than at the
 	// expiry.
 	Lapsed int64
+	// Quotas is how far the clients use their quotas up.
+	Quotas QuotaUse
 }
 
 // NoLimit as a Quota's MaxLive or PerMinute sets none.

@@ -121,6 +121,7 @@ func (d *daemon) startGuard(deps *api.Deps, metrics *telemetry.Metrics) *guardSt
 		stats, err := guard.Stats(ctx)
 		return telemetry.GuardLevels{
 			Live: stats.Live, MaxEntries: limits.MaxEntries, Clients: stats.Clients, MaxLive: limits.Quota.MaxLive, Lapsed: stats.Lapsed,
+			HighestShare: stats.Quotas.HighestShare, ClientsAtLimit: stats.Quotas.AtLimit,
 		}, err == nil
 	})
 	return guard

@@ -13,6 +13,10 @@ type GuardLevels struct {
 	Live, MaxEntries int
 	// Clients is how many clients are remembered, MaxLive how many live reservations each of them may have.
 	Clients, MaxLive int
+	// HighestShare is the greatest share of its quota of live reservations that any client has, ClientsAtLimit how many clients can't
+	// reserve another id now because of their quota. Who they are is told nowhere.
+	HighestShare   float64
+	ClientsAtLimit int
 	// Lapsed is how many reservations were forgotten unsettled since the store began.
 	Lapsed int64
 }
@@ -21,6 +25,7 @@ type GuardLevels struct {
 type Guard struct {
 	levels                                     *sampled
 	live, maxEntries, clients, maxLive, lapsed *prometheus.Desc
+	highestShare, clientsAtLimit               *prometheus.Desc
 	reservations                               *prometheus.CounterVec
 	takeovers                                  prometheus.Counter
 	settleAge                                  *prometheus.HistogramVec
@@ -33,6 +38,8 @@ func newGuard(registry *prometheus.Registry) *Guard {
 	g.maxEntries = g.levels.desc("disclosured_guard_max_reservations", "How many live reservations there may be at most.")
 	g.clients = g.levels.desc("disclosured_guard_clients", "Clients that the replay guard remembers.")
 	g.maxLive = g.levels.desc("disclosured_guard_max_reservations_per_client", "How many live reservations each client may have.")
+	g.highestShare = g.levels.desc("disclosured_guard_quota_highest_share", "Greatest share of its quota of live reservations that any client has, from 0 to 1.")
+	g.clientsAtLimit = g.levels.desc("disclosured_guard_clients_at_quota", "Clients that can't reserve another id now because of their quota: live reservations, rate or standing.")
 	g.lapsed = g.levels.counter("disclosured_guard_lapsed_total", "Reservations that were forgotten without having been settled, since the store began.")
 	registry.MustRegister(g.levels)
 	g.reservations = counter(registry, "disclosured_guard_reservations_total", "Requests for a reservation by outcome: reserved, again, already_received, consumed, why the guard could not take it, or an error's reason.", "outcome")
@@ -56,6 +63,8 @@ func (g *Guard) Watch(levels func() (l GuardLevels, ok bool)) {
 		emit(g.maxEntries, float64(l.MaxEntries))
 		emit(g.clients, float64(l.Clients))
 		emit(g.maxLive, float64(l.MaxLive))
+		emit(g.highestShare, l.HighestShare)
+		emit(g.clientsAtLimit, float64(l.ClientsAtLimit))
 		emit(g.lapsed, float64(l.Lapsed))
 	})
 }

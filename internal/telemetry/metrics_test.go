@@ -59,7 +59,7 @@ func used() *telemetry.Metrics {
 	m.API.Connected(false)
 	m.API.ConnectionRefused("caller")
 	m.Guard.Watch(func() (telemetry.GuardLevels, bool) {
-		return telemetry.GuardLevels{Live: 7, MaxEntries: 10_000, Clients: 2, MaxLive: 2500, Lapsed: 5}, true
+		return telemetry.GuardLevels{Live: 7, MaxEntries: 10_000, Clients: 2, MaxLive: 2500, Lapsed: 5, HighestShare: 0.25, ClientsAtLimit: 1}, true
 	})
 	m.Guard.Reserved("reserved")
 	m.Guard.TookOver()
@@ -154,6 +154,8 @@ func TestValues(t *testing.T) {
 		{"disclosured_stream_state", []string{"live"}, 1},
 		{"disclosured_guard_live_reservations", nil, 7},
 		{"disclosured_guard_lapsed_total", nil, 5},
+		{"disclosured_guard_quota_highest_share", nil, 0.25},
+		{"disclosured_guard_clients_at_quota", nil, 1},
 		{"disclosured_guard_reservations_total", []string{"reserved"}, 1},
 		{"disclosured_guard_settle_age_seconds", []string{"committed"}, 1},
 		{"disclosured_stream_state", []string{"halted"}, 0},

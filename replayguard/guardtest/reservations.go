@@ -250,6 +250,7 @@ func TestQuotas(t *testing.T, newGuard Maker) {
 		{"the clock going back brings nothing", quotaClockBack},
 		{"quotas at the same time", quotaRace},
 		{"a quota that makes no sense refuses", quotaFault},
+		{"how far quotas are used is told, and by nobody's name", quotaUse},
 	} {
 		t.Run(row.name, func(t *testing.T) { row.test(t, newGuard) })
 	}
@@ -424,6 +425,47 @@ func quotaRace(t *testing.T, newGuard Maker) {
 	if len(admitted) != maxLive {
 		t.Errorf("%d admitted at once, want %d", len(admitted), maxLive)
 	}
+}
+
+func quotaUse(t *testing.T, newGuard Maker) {
+	limits := quotaLimits(replayguard.Quota{MaxLive: 4, PerMinute: 60, Burst: 5, LapseCost: 4})
+	limits.QuotaFor = func(client string) replayguard.Quota {
+		if client == "unlimited" {
+			return replayguard.Quota{MaxLive: replayguard.NoLimit, PerMinute: replayguard.NoLimit}
+		}
+		return limits.Quota
+	}
+	g := made(t, newGuard, limits)
+	want := func(share float64, atLimit int) {
+		t.Helper()
+		stats, err := g.Store.Stats(ctx(t))
+		if want := (replayguard.QuotaUse{HighestShare: share, AtLimit: atLimit}); err != nil || stats.Quotas != want {
+			t.Errorf("got %+v, %v; want %+v", stats.Quotas, err, want)
+		}
+	}
+	want(0, 0)
+	for i := range 10 {
+		g.reserve(t, "unlimited", i, 60)
+	}
+	want(0, 0)
+	g.reserve(t, "alice", 20, 10)
+	g.reserve(t, "bob", 21, 60)
+	g.reserve(t, "bob", 22, 60)
+	want(0.5, 0)
+	for i := range 3 {
+		g.reserve(t, "alice", 23+i, 10)
+	}
+	want(1, 1) // alice has all that she may
+	g.Clock.Advance(11)
+	want(0.5, 1) // they lapsed: she has none, and owes for four
+	g.Clock.Advance(60)
+	want(0, 2) // what lapsed is charged when its client asks
+	for _, client := range []string{"alice", "bob"} {
+		_, err := g.tryReserve(t, client, 30, 10)
+		WantRefusal(t, err, replayguard.Other, replayguard.CauseQuotaRate)
+	}
+	g.Clock.Advance(10)
+	want(0, 0)
 }
 
 func quotaFault(t *testing.T, newGuard Maker) {

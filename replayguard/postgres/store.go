@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -206,11 +207,36 @@ func (s *Store) Release(ctx context.Context, c replayguard.Claim) error {
 	return err
 }
 
+// standingsQuery gives the standings of the clients that hold or owe something: of those that could be at a limit. What has expired
+// and is not forgotten yet is counted as if it were.
+const standingsQuery = `WITH clock AS MATERIALIZED (SELECT replayguard.now_seconds() AS now),
+	expired AS (SELECT client, count(*) AS n, count(*) FILTER (WHERE outcome = 0) AS lapses FROM replayguard.reservation, clock WHERE expires_at < now GROUP BY client)
+	SELECT now, c.name, coalesce(h.live, 0) - coalesce(e.n, 0), coalesce(h.lapses, 0) - c.lapses_charged + coalesce(e.lapses, 0), c.units, c.filled_at
+	FROM clock, replayguard.client c LEFT JOIN replayguard.holding h ON h.client = c.name LEFT JOIN expired e ON e.client = c.name
+	WHERE h.live > 0 OR h.lapses > c.lapses_charged OR c.units < 60`
+
 // Stats is replayguard.Store's. Lapsed counts what was forgotten, which may be some time after it has lapsed.
 func (s *Store) Stats(ctx context.Context) (stats replayguard.Stats, err error) {
+	var standings []replayguard.Standing
+	var now int64
 	err = s.call(ctx, "counting", func(ctx context.Context) error {
-		return s.pool.QueryRow(ctx, `SELECT o_live, o_clients, o_lapsed FROM replayguard.stats()`).Scan(&stats.Live, &stats.Clients, &stats.Lapsed)
+		err := s.pool.QueryRow(ctx, `SELECT o_live, o_clients, o_lapsed FROM replayguard.stats()`).Scan(&stats.Live, &stats.Clients, &stats.Lapsed)
+		if err != nil || s.fault != nil {
+			return err
+		}
+		rows, err := s.pool.Query(ctx, standingsQuery)
+		if err != nil {
+			return err
+		}
+		standings, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c replayguard.Standing, err error) {
+			err = row.Scan(&now, &c.Client, &c.Live, &c.Lapses, &c.Units, &c.FilledAt)
+			return c, err
+		})
+		return err
 	})
+	if err == nil {
+		stats.Quotas, err = s.limits.QuotaUse(standings, now)
+	}
 	return stats, err
 }
 

@@ -70,7 +70,7 @@ func TestExecModes(t *testing.T) {
 			if err := s.Sweep(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if stats, err := s.Stats(t.Context()); err != nil || stats != (replayguard.Stats{Live: 1, Clients: 1}) {
+			if stats, err := s.Stats(t.Context()); err != nil || stats.Live != 1 || stats.Clients != 1 {
 				t.Fatalf("got %+v, %v", stats, err)
 			}
 			checkInvariants(t, pool)
@@ -297,7 +297,7 @@ func TestSweep(t *testing.T) {
 	if err := s.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if stats, err := s.Stats(t.Context()); err != nil || stats != (replayguard.Stats{Live: 1, Clients: 700, Lapsed: expired}) {
+	if stats, err := s.Stats(t.Context()); err != nil || stats.Live != 1 || stats.Clients != 700 || stats.Lapsed != expired {
 		t.Fatalf("got %+v, %v", stats, err)
 	}
 	if rows := query[int64](t, pool, `SELECT count(*) FROM replayguard.reservation`); rows != 1 {
