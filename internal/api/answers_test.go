@@ -255,6 +255,11 @@ func (hung) Consumed(ctx context.Context, _ index.Scope, _ wormhole.Digest, _ in
 	return index.Consume{}, false, ctx.Err()
 }
 
+func (hung) ConsumedAmong(ctx context.Context, _ []index.ScopedDigest, _ int64) (map[index.ScopedDigest]index.Consume, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 func (hung) HistorySince(ctx context.Context) (int64, error) {
 	<-ctx.Done()
 	return 0, ctx.Err()

@@ -24,7 +24,8 @@
 //
 // What the ledger did not tell is not guessed: a consume before our history is called that, and a forecast (churn.go) counts what was seen
 // and says how much that is. Nothing that the view knows waits for the store: which update consumed a digest, and the forecast, are left out
-// where history does not answer within a quarter of a second, and then it is left alone for a while. So redeems can be prepared while the
+// where history does not answer within a second (a forecast: a quarter of one) or half of the call's time, and then it is left alone for a while.
+// A batch asks once for all its items. So redeems can be prepared while the
 // database is away. Only the fate of a contract that is not active is history's own: without it within the second, or in the pause after it
 // failed, the call fails with a reason of its own.
 //

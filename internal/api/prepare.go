@@ -56,6 +56,12 @@ func (s *Service) BatchPrepareRedeem(ctx context.Context, req *disclosurev1.Batc
 	if err := c.err(); err != nil {
 		return nil, err
 	}
+	usable := make([]prepareQuery, 0, len(queries))
+	for i, q := range queries {
+		if faults[i] == nil {
+			usable = append(usable, q)
+		}
+	}
 	would := func(v *index.View) ([]string, error) {
 		var ids []string
 		for i, q := range queries {
@@ -74,6 +80,7 @@ func (s *Service) BatchPrepareRedeem(ctx context.Context, req *disclosurev1.Batc
 		// A contract's blob is in disclosed_contracts already; twice in each of 1,000 items is too much.
 		// And a forecast per item would ask history 1,000 times.
 		r.withoutBlobs, r.withoutForecast = true, true
+		r.consumes = s.consumptions(ctx, r, usable)
 		answer := &disclosurev1.BatchPrepareRedeemResponse{Answer: s.answer(r), Items: make([]*disclosurev1.BatchPrepareRedeemItem, len(queries))}
 		size := 0
 		for i, q := range queries {

@@ -41,6 +41,8 @@ type reading struct {
 	usedHistory bool
 	// withoutBlobs leaves blobs out of contracts (blob_omitted); disclosures have theirs.
 	withoutBlobs bool
+	// consumes, where set, is what history was asked already: a batch asks once.
+	consumes *consumes
 	// withoutForecast leaves the churn forecast out.
 	withoutForecast bool
 }

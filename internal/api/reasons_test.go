@@ -37,6 +37,10 @@ func (noHistory) Consumed(context.Context, index.Scope, wormhole.Digest, int64) 
 	return index.Consume{}, false, errGone
 }
 
+func (noHistory) ConsumedAmong(context.Context, []index.ScopedDigest, int64) (map[index.ScopedDigest]index.Consume, error) {
+	return nil, errGone
+}
+
 func (noHistory) HistorySince(context.Context) (int64, error) { return 0, errGone }
 
 func (b brokenHistory) WaitUpdate(context.Context, string) (*index.View, index.UpdateRef, error) {

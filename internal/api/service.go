@@ -118,16 +118,57 @@ func (s *Service) consumption(ctx context.Context, r *reading, scope index.Scope
 	}
 	r.usedHistory = true
 	consume, known := index.Consume{}, false
-	if asked := s.askHistory(ctx, func(ctx context.Context) (err error) {
-		consume, known, err = s.index.History().Consumed(ctx, scope, digest, r.view.Position().Offset)
-		return err
-	}); !asked {
+	asked := false
+	if r.consumes != nil {
+		asked = r.consumes.asked
+		consume, known = r.consumes.found[index.ScopedDigest{Scope: scope, Digest: digest}]
+	} else {
+		asked = s.askHistory(ctx, func(ctx context.Context) (err error) {
+			consume, known, err = s.index.History().Consumed(ctx, scope, digest, r.view.Position().Offset)
+			return err
+		})
+	}
+	if !asked {
 		return &disclosurev1.Consumption{BeforeHistoryOffset: node.Offset, HistoryUnavailable: true}, ctx.Err()
 	}
 	if !known {
 		return &disclosurev1.Consumption{BeforeHistoryOffset: node.Offset}, nil
 	}
 	return &disclosurev1.Consumption{Offset: consume.Offset, UpdateId: consume.UpdateID, RecordTime: timestamp(consume.RecordTime)}, nil
+}
+
+// consumes are what history says of a batch's digests, asked for at once.
+type consumes struct {
+	// asked is whether history answered.
+	asked bool
+	found map[index.ScopedDigest]index.Consume
+}
+
+// consumptions asks history once about all queries' digests that the view holds: one question and one bound on its time for a batch.
+func (s *Service) consumptions(ctx context.Context, r *reading, queries []prepareQuery) *consumes {
+	var held []index.ScopedDigest
+	for _, q := range queries {
+		if q.fault != nil {
+			continue // no VAA, so no digest
+		}
+		scope, node, err := covering(r.view, q.selector, q.digest)
+		if err != nil {
+			continue
+		}
+		if state, ok := node.Payload.(*wormhole.ReplayNode); ok && state.Consumed.Contains(q.digest) {
+			held = append(held, index.ScopedDigest{Scope: scope, Digest: q.digest})
+		}
+	}
+	if len(held) == 0 {
+		return &consumes{asked: true}
+	}
+	r.usedHistory = true
+	all := &consumes{}
+	all.asked = s.askHistory(ctx, func(ctx context.Context) (err error) {
+		all.found, err = s.index.History().ConsumedAmong(ctx, held, r.view.Position().Offset)
+		return err
+	})
+	return all
 }
 
 // GetCoreState implements DisclosureService.
@@ -291,17 +332,24 @@ const (
 	historyPause   = time.Second
 )
 
-// askHistory asks history for what an answer can do without, and reports whether it answered.
+// askHistory asks history for what an answer can do without, and reports whether it answered. Of a call's time it gives history no more than
+// half: the answer goes without, and still in time.
 func (s *Service) askHistory(ctx context.Context, ask func(context.Context) error) bool {
 	if s.now().UnixNano() < s.historyPausedUntil.Load() {
 		return false
 	}
-	within, cancel := context.WithTimeout(ctx, historyTimeout)
+	limit := historyTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline)/2)
+	}
+	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := ask(within); err == nil {
+	err := ask(within)
+	if err == nil {
 		return true
 	}
-	if ctx.Err() == nil { // not because the caller has gone
+	// Neither a caller that has gone nor one that is in a hurry says anything about the database.
+	if hurried := limit < historyTimeout && within.Err() != nil; ctx.Err() == nil && !hurried {
 		s.historyPausedUntil.Store(s.now().Add(historyPause).UnixNano())
 	}
 	return false

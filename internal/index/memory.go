@@ -209,6 +209,17 @@ func (h *memoryHistory) Consumed(_ context.Context, scope Scope, digest wormhole
 	return Consume{scope, digest, b.ref.Offset, b.ref.UpdateID, b.ref.RecordTime}, true, nil
 }
 
+// ConsumedAmong implements History.
+func (h *memoryHistory) ConsumedAmong(ctx context.Context, digests []ScopedDigest, atOrBefore int64) (map[ScopedDigest]Consume, error) {
+	found := map[ScopedDigest]Consume{}
+	for _, sd := range digests {
+		if c, ok, _ := h.Consumed(ctx, sd.Scope, sd.Digest, atOrBefore); ok { // memory does not fail
+			found[sd] = c
+		}
+	}
+	return found, nil
+}
+
 // EndOf implements History.
 func (h *memoryHistory) EndOf(_ context.Context, contractID string, atOrBefore int64) (Ended, bool, error) {
 	h.mu.RLock()

@@ -277,6 +277,8 @@ type SeedEnd struct {
 type History interface {
 	// Consumed is the update that put the digest into the scope's trie, where the stream showed it at or before the offset.
 	Consumed(ctx context.Context, scope Scope, digest wormhole.Digest, atOrBefore int64) (Consume, bool, error)
+	// ConsumedAmong is Consumed of many digests by one question; those that it would not know are not in the answer.
+	ConsumedAmong(ctx context.Context, digests []ScopedDigest, atOrBefore int64) (map[ScopedDigest]Consume, error)
 	// EndOf is how the contract ended, where that is known at or before the offset.
 	EndOf(ctx context.Context, contractID string, atOrBefore int64) (Ended, bool, error)
 	// UpdateByID is the applied update with that id, among those still remembered.

@@ -307,10 +307,22 @@ func (r *run) compareHistory(ctx context.Context) error {
 	}
 	for _, at := range []int64{now, now - int64(r.w.pick(10))} {
 		for _, scope := range r.naive.scopes {
-			for _, d := range r.sample() {
+			digests := r.sample()
+			asked := make([]index.ScopedDigest, len(digests))
+			for i, d := range digests {
+				asked[i] = index.ScopedDigest{Scope: scope, Digest: d}
+			}
+			among, err := h.ConsumedAmong(ctx, asked, at)
+			if err != nil {
+				return fmt.Errorf("consumes of %d digests: %w", len(asked), err)
+			}
+			for i, d := range digests {
 				c, known, err := h.Consumed(ctx, scope, d, at)
 				if err != nil {
 					return fmt.Errorf("consume of %s: %w", d, err)
+				}
+				if other, also := among[asked[i]]; also != known || describeConsume(other, also) != describeConsume(c, known) {
+					return fmt.Errorf("consume of %s in %s as of %d: %s alone, %s among others", d, scope, at, describeConsume(c, known), describeConsume(other, also))
 				}
 				if got, want := describeConsume(c, known), describeConsume(r.naive.Consumed(scope, d, at)); got != want {
 					return fmt.Errorf("consume of %s in %s as of %d: %s, want %s", d, scope, at, got, want)

@@ -242,6 +242,19 @@ func (s *Store) Consumed(_ context.Context, scope index.Scope, d wormhole.Digest
 	return index.Consume{}, false, nil
 }
 
+// ConsumedAmong implements index.History.
+func (s *Store) ConsumedAmong(ctx context.Context, digests []index.ScopedDigest, atOrBefore int64) (map[index.ScopedDigest]index.Consume, error) {
+	found := map[index.ScopedDigest]index.Consume{}
+	for _, sd := range digests {
+		if c, ok, err := s.Consumed(ctx, sd.Scope, sd.Digest, atOrBefore); err != nil {
+			return nil, err
+		} else if ok {
+			found[sd] = c
+		}
+	}
+	return found, nil
+}
+
 // EndOf implements index.History.
 func (s *Store) EndOf(_ context.Context, id string, atOrBefore int64) (index.Ended, bool, error) {
 	s.mu.Lock()

@@ -38,6 +38,42 @@ func (s *Store) Consumed(ctx context.Context, scope index.Scope, digest wormhole
 	return c, true, nil
 }
 
+// ConsumedAmong is Consumed of many digests, in one statement; see index.History.
+func (s *Store) ConsumedAmong(ctx context.Context, digests []index.ScopedDigest, atOrBefore int64) (map[index.ScopedDigest]index.Consume, error) {
+	if len(digests) == 0 {
+		return nil, nil
+	}
+	keys, values := make([][]byte, len(digests)), make([][]byte, len(digests))
+	for i := range digests {
+		keys[i], values[i] = scopeKey(digests[i].Scope), digests[i].Digest[:]
+	}
+	var found map[index.ScopedDigest]index.Consume
+	err := s.read(ctx, "looking up consumes", func(ctx context.Context, conn *pgxpool.Conn) error {
+		found = make(map[index.ScopedDigest]index.Consume, len(digests))
+		rows, err := conn.Query(ctx, `SELECT k.number, h.ledger_offset, h.update_id, h.record_time
+			FROM unnest($1::bytea[], $2::bytea[]) WITH ORDINALITY AS k (scope, digest, number)
+			CROSS JOIN LATERAL (SELECT c.ledger_offset, c.update_id, c.record_time FROM disclosured.consume c
+				WHERE c.history = `+presentHistory+` AND c.scope_id = (SELECT id FROM disclosured.scope WHERE key = k.scope) AND c.digest = k.digest AND c.ledger_offset <= $3::bigint
+				ORDER BY c.ledger_offset LIMIT 1) h`, keys, values, atOrBefore)
+		if err != nil {
+			return err
+		}
+		var number int64
+		var c index.Consume
+		var recordTime *time.Time
+		_, err = pgx.ForEachRow(rows, []any{&number, &c.Offset, &c.UpdateID, &recordTime}, func() error {
+			sd := digests[number-1]
+			found[sd] = index.Consume{Scope: sd.Scope, Digest: sd.Digest, Offset: c.Offset, UpdateID: c.UpdateID, RecordTime: timeOf(recordTime)}
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
 // EndOf is how the contract last ended at or before the offset; see index.History.
 func (s *Store) EndOf(ctx context.Context, contractID string, atOrBefore int64) (e index.Ended, ok bool, err error) {
 	err = s.read(ctx, "looking up a contract's end", func(ctx context.Context, conn *pgxpool.Conn) error {

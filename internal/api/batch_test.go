@@ -1,0 +1,103 @@
+package api_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/disclosured/disclosured/internal/api"
+	"github.com/disclosured/disclosured/internal/index"
+	"github.com/disclosured/disclosured/internal/wormhole"
+	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
+)
+
+// asking is an index whose history's questions are counted.
+type asking struct {
+	*index.Index
+	questions *atomic.Int32
+}
+
+type askedHistory struct {
+	index.History
+	questions *atomic.Int32
+}
+
+func (a asking) History() index.History { return askedHistory{a.Index.History(), a.questions} }
+
+func (a askedHistory) Consumed(ctx context.Context, s index.Scope, d wormhole.Digest, at int64) (index.Consume, bool, error) {
+	a.questions.Add(1)
+	return a.History.Consumed(ctx, s, d, at)
+}
+
+func (a askedHistory) ConsumedAmong(ctx context.Context, digests []index.ScopedDigest, at int64) (map[index.ScopedDigest]index.Consume, error) {
+	a.questions.Add(1)
+	return a.History.ConsumedAmong(ctx, digests, at)
+}
+
+// A batch asks history once, however many of its digests are consumed, and says of each what a question of its own would.
+func TestBatchAsksHistoryOnce(t *testing.T) {
+	var questions atomic.Int32
+	w := basic(t, func(_ *api.Config, d *api.Deps) { d.Index = asking{d.Index.(*index.Index), &questions} })
+	w.apply(archived("root"), created(contract("n1", node(t, "", digest("ab")))))
+	w.apply(archived("n1"), created(contract("n2", node(t, "", digest("ab"), digest("cd")))))
+	batch := batchOf(api.MaxBatchItems)
+	asked := []string{digest("ab").String(), digest("cd").String(), digest("ef").String()}
+	for i := range batch.Items {
+		batch.Items[i] = prepareDigest(asked[i%len(asked)])
+	}
+	batch.Items[7].Scope.Consumer = "stranger::1220"
+	answer, err := w.client.BatchPrepareRedeem(t.Context(), batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := questions.Load(); n != 1 {
+		t.Errorf("history was asked %d times, want once", n)
+	}
+	for i, item := range answer.GetItems() {
+		if i == 7 {
+			if item.GetError().GetReason() != string(api.UnknownScope) {
+				t.Errorf("item of an unknown scope: %v", item)
+			}
+			continue
+		}
+		alone, err := w.client.PrepareRedeem(t.Context(), batch.Items[i%len(asked)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := item.GetResponse().GetConsumption(), alone.GetConsumption(); got.String() != want.String() || got.GetHistoryUnavailable() || (got.GetUpdateId() == "") != (i%len(asked) == 2) {
+			t.Fatalf("item %d: %v, alone %v", i, got, want)
+		}
+		if i == 20 {
+			break
+		}
+	}
+}
+
+// A caller with little time has the verdicts that the view knows, without waiting for a database that hangs to its deadline; and that it was in
+// a hurry is not held against the database.
+func TestBatchInAHurryWithoutHistory(t *testing.T) {
+	w := basic(t, func(_ *api.Config, d *api.Deps) { d.Index = hungHistory{d.Index.(*index.Index)} })
+	w.apply(archived("root"), created(contract("n1", node(t, "", digest("ab")))))
+	batch := batchOf(3)
+	for i := range batch.Items {
+		batch.Items[i] = prepareDigest(digest("ab").String())
+	}
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		began := time.Now()
+		answer, err := w.client.BatchPrepareRedeem(ctx, batch)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 500*time.Millisecond {
+			t.Errorf("history was not asked: the answer came after %s", took)
+		}
+		for _, item := range answer.GetItems() {
+			if got := item.GetResponse(); got.GetVerdict() != disclosurev1.RedeemVerdict_REDEEM_VERDICT_ALREADY_CONSUMED || !got.GetConsumption().GetHistoryUnavailable() {
+				t.Fatal(got)
+			}
+		}
+	}
+}
