@@ -66,8 +66,11 @@ func opsURL(listen, path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q is not host:port: %w", listen, err)
 	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "localhost"
+	switch host {
+	case "0.0.0.0":
+		host = "127.0.0.1"
+	case "", "::":
+		host = "localhost" // by either protocol
 	}
 	return "http://" + net.JoinHostPort(host, port) + path, nil
 }
