@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/disclosured/disclosured/internal/wormhole"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
 
@@ -20,6 +21,8 @@ type Anchors struct {
 	Operators []string
 	// GuardianGovernance is the party that has signed the genuine CoreState.
 	GuardianGovernance string
+	// PackageName is the name of the bridge's package; "wormhole-core" by default.
+	PackageName string
 	// PackageIDs are the ids of the bridge's package that are accepted; empty accepts any, as no hash covers them (see
 	// Report.Uncovered).
 	PackageIDs []string
@@ -47,6 +50,9 @@ type Options struct {
 	// SettleTime is how long after the caller's context ended, or MaxTime, the outcome of a submission that got no answer is still
 	// looked for; 3 s by default.
 	SettleTime time.Duration
+	// GuardianSetWait is how long a guardian set is waited for that a VAA names and that is newer than CoreState's own: CoreState follows an
+	// upgrade of the guardians, and the service CoreState. 20 s by default, negative is not at all.
+	GuardianSetWait time.Duration
 	// BackoffInitial and BackoffMax bound the waits between submissions, which double and are jittered over their whole length;
 	// 50 ms and 5 s by default.
 	BackoffInitial, BackoffMax time.Duration
@@ -70,6 +76,12 @@ func (o *Options) setDefaults() {
 	def(&o.SubmitTimeout, 2*time.Minute)
 	def(&o.SuccessorWait, 2*time.Second)
 	def(&o.SettleTime, 3*time.Second)
+	if o.GuardianSetWait == 0 {
+		o.GuardianSetWait = 20 * time.Second
+	}
+	if o.Anchors.PackageName == "" {
+		o.Anchors.PackageName = wormhole.PackageName
+	}
 	def(&o.BackoffInitial, 50*time.Millisecond)
 	def(&o.BackoffMax, 5*time.Second)
 	def(&o.EndpointRest, 5*time.Second)
@@ -88,8 +100,11 @@ type EventKind string
 const (
 	// EventAnswer: an endpoint answered, and the answer verifies.
 	EventAnswer EventKind = "answer"
-	// EventNoAnswer: an endpoint gave an error (Reason), or an answer that does not verify (Reason NOT_VERIFIED).
+	// EventNoAnswer: an endpoint gave an error (Reason), or an answer that does not verify (Reason NOT_VERIFIED), or, after an answer, a bundle
+	// of which the ledger has called a contract inactive (Reason STALE_BUNDLE).
 	EventNoAnswer EventKind = "no-answer"
+	// EventDisputed: the endpoint said that there is nothing to submit (Reason), and another has a bundle. The ledger is asked.
+	EventDisputed EventKind = "disputed"
 	// EventSubmitted: the caller's function returned; Class says how it was taken, "" for a commit.
 	EventSubmitted EventKind = "submitted"
 	// EventProbed: it returned from the repetition of a submission that got no answer.

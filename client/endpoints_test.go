@@ -27,6 +27,7 @@ type between struct {
 	prepare func(*disclosurev1.PrepareRedeemResponse) error
 	cover   func(*disclosurev1.GetCoveringNodeResponse) error
 	core    func(*disclosurev1.GetCoreStateResponse) error
+	fate    func(*disclosurev1.GetContractFateResponse) error
 }
 
 func (b *between) PrepareRedeem(ctx context.Context, req *disclosurev1.PrepareRedeemRequest) (*disclosurev1.PrepareRedeemResponse, error) {
@@ -54,7 +55,11 @@ func (b *between) GetCoreState(ctx context.Context, req *disclosurev1.GetCoreSta
 }
 
 func (b *between) GetContractFate(ctx context.Context, req *disclosurev1.GetContractFateRequest) (*disclosurev1.GetContractFateResponse, error) {
-	return b.real.GetContractFate(ctx, req)
+	answer, err := b.real.GetContractFate(ctx, req)
+	if err == nil && b.fate != nil {
+		err = b.fate(answer)
+	}
+	return answer, err
 }
 
 // serveBetween serves it and returns its address.

@@ -43,11 +43,13 @@ type worldOptions struct {
 	threshold int64
 	latency   time.Duration
 	services  int
+	// clock is the participant's, unless nil.
+	clock ledgersim.Clock
 }
 
 func newWorld(t testing.TB, o worldOptions) *world {
 	t.Helper()
-	sim := ledgersim.New(ledgersim.Options{CommitLatency: o.latency, Synchronizers: 2})
+	sim := ledgersim.New(ledgersim.Options{CommitLatency: o.latency, Synchronizers: 2, Clock: o.clock})
 	address, err := sim.Start()
 	if err != nil {
 		t.Fatal(err)

@@ -1,12 +1,16 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/disclosured/disclosured/internal/wormhole"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
@@ -16,11 +20,13 @@ import (
 type Request struct {
 	// Consumer is the app's party whose replay trie it is. Required.
 	Consumer string
-	// Operator, PackageName and Namespace choose among several tries of the consumer; unset matches any, and more than one match ends
-	// the redeem. WithoutNamespace matches only tries of package versions that have none.
-	Operator, PackageName string
-	Namespace             *string
-	WithoutNamespace      bool
+	// PackageName is the name of the bridge's package, Anchors.PackageName where unset: contracts of other packages do not verify.
+	PackageName string
+	// Operator and Namespace choose among several tries of the consumer; unset matches any, and more than one match ends the redeem.
+	// WithoutNamespace matches only tries of package versions that have none.
+	Operator         string
+	Namespace        *string
+	WithoutNamespace bool
 	// CoreStateContractID chooses among several CoreStates.
 	CoreStateContractID string
 	// VAA is the VAA's bytes. Or, where the caller's function consumes a bare digest, Digest: 64 hex digits. One of the two is required.
@@ -60,6 +66,13 @@ type Prepared struct {
 
 	// nodeUpdateID is the update that made the node, for reads that must not be older. packageName is the node's.
 	nodeUpdateID, packageName string
+}
+
+// sameContracts reports whether two bundles disclose the same.
+func (p *Prepared) sameContracts(other *Prepared) bool {
+	return slices.EqualFunc(p.Disclosures, other.Disclosures, func(a, b Disclosure) bool {
+		return a.ContractID == b.ContractID && a.TemplateID == b.TemplateID && a.SynchronizerID == b.SynchronizerID && bytes.Equal(a.Blob, b.Blob)
+	})
 }
 
 // PubKey is a signing guardian's public key: 65 bytes, uncompressed, in lowercase hex ("04…").
@@ -104,75 +117,13 @@ type Submitted struct {
 // classified by the gRPC status or the *LedgerError in its chain; one that wraps ErrNotSubmitted ends the redeem.
 type SubmitFunc func(ctx context.Context, prepared Prepared) (Submitted, error)
 
-// State is how a redeem ended.
-type State uint8
-
-const (
-	// Committed: this redeem consumed the digest, by Outcome.UpdateID.
-	Committed State = iota + 1
-	// Consumed: the digest is consumed by an update that this call did not make. (An earlier call, perhaps, of the same user.)
-	Consumed
-	// Invalid: the ledger would not take this VAA, or not from this caller: Outcome.Reason and Message say why. Nothing was done.
-	Invalid
-	// GaveUp: nothing of this call is on the ledger, nor will be. Outcome.Reason says what stood in the way.
-	GaveUp
-	// Unknown: a submission may have committed, or may yet. Outcome.Check says what to look at.
-	Unknown
-)
-
-// String is the state's name in lower case.
-func (s State) String() string {
-	switch s {
-	case Committed:
-		return "committed"
-	case Consumed:
-		return "consumed"
-	case Invalid:
-		return "invalid"
-	case GaveUp:
-		return "gave up"
-	case Unknown:
-		return "unknown"
-	default:
-		return "not ended"
-	}
-}
-
-// Outcome is the end of a redeem.
-type Outcome struct {
-	State     State
-	Digest    string
-	CommandID string
-	// UpdateID is the update that consumed the digest, with Committed and Consumed. With Consumed it is empty where the service's history
-	// does not go back so far.
-	UpdateID string
-	// Reason is a stable name of what decided: a rule (GUARDIAN_SET_EXPIRED, …), an error id, or one of the client's own: BUDGET,
-	// CANCELLED, NOT_VERIFIED, NOT_SUBMITTED, UNKNOWN_VERDICT. Message says it in words: the ledger's, where there are any.
-	Reason, Message string
-	// Check says, with Unknown, what to look at to learn the end.
-	Check string
-	// Submissions is how often the caller's function was called, probes aside; Probes counts those. Answers is how many answers of the
-	// service were used.
-	Submissions, Probes, Answers int
-	// Retries counts the submissions that did not commit, by Class.
-	Retries map[string]int
-	// Took is how long it all took.
-	Took time.Duration
-}
-
-// Errors of Redeem, beside those of a request that is wrong.
-var (
-	// ErrGaveUp comes with an Outcome of GaveUp.
-	ErrGaveUp = errors.New("gave up")
-	// ErrUnknown comes with an Outcome of Unknown.
-	ErrUnknown = errors.New("the outcome is unknown")
-)
-
-// CommandID is the command id of every submission for a digest in a trie: the same for the same trie and digest, whoever submits.
-func CommandID(consumer, operator string, namespace *string, digest string) string {
+// CommandID is the command id of every submission for a digest in a trie: the same for the same trie and digest, whoever submits. The trie
+// is named by all that makes its scope.
+func CommandID(packageName, consumer, operator string, namespace *string, digest string) string {
 	h := sha256.New()
 	part := func(s string) { fmt.Fprintf(h, "%d:%s,", len(s), s) } // a hash never fails
-	part("disclosed redeem 1")
+	part("disclosed redeem 2")
+	part(packageName)
 	part(consumer)
 	part(operator)
 	if namespace != nil {
@@ -191,7 +142,7 @@ func (c *Client) Redeem(ctx context.Context, request Request, submit SubmitFunc)
 		return Outcome{}, fmt.Errorf("redeem: %w", err)
 	}
 	if r.rule != nil {
-		return r.end(Outcome{State: Invalid, Reason: string(r.rule.Code), Message: r.rule.Message}, nil)
+		return r.end(Outcome{State: Invalid, Reason: string(r.rule.Code), Message: r.rule.Message, Basis: BasisVAA}, nil)
 	}
 	bounded, cancel := context.WithTimeoutCause(ctx, c.options.MaxTime, errBudget)
 	defer cancel()
@@ -215,30 +166,50 @@ type redeem struct {
 	rule *wormhole.Rule
 
 	commandID string
+	// next is a bundle to submit next, where reading anew is not wanted.
+	next *Prepared
 	// not are the contracts that just failed; after is the update that made the last node used.
 	not   []string
 	after string
-	// row is how many submissions did not commit, distrusted how many for what was disclosed, lacking how many in a row for contracts that
-	// the submission lacked; unverified is how many rounds of questions in a row ended without an answer that verifies.
-	row, distrusted, lacking, unverified int
+	// inactive are the contracts, by where they were disclosed to be, that the ledger called inactive there: for good, unless they are
+	// reassigned.
+	inactive map[placed]bool
+	// row is how many submissions did not commit, distrusted how many for what was disclosed, opinions how many were made with another
+	// endpoint's bundle after one was refused for good, lacking how many in a row for contracts that the submission lacked.
+	row, distrusted, opinions, lacking int
+	// tired is the endpoint of the last bundles that went stale, tries how many these were in a row.
+	tired string
+	tries int
+	// unanswered is how many rounds of questions in a row ended without an answer that counts; newSet is when the VAA's guardian set was first
+	// found to be newer than CoreState.
+	unanswered int
+	newSet     time.Time
 	// consumed: the ledger's model said that the digest is consumed. consumedBy is the update that did, while it is not known whose it is.
 	consumed   *LedgerError
 	consumedBy string
-	// open are the submissions whose outcome is unknown: they may have committed, or may yet.
-	open []Prepared
+	// open are the submissions whose outcome is unknown: they may have committed, or may yet. One for each node, the latest. buried are those of
+	// which services said that they are dead, and nobody else.
+	open   []Prepared
+	buried []burial
 	// duplicate: the participant said that a submission under the command id has committed.
 	duplicate *LedgerError
 	// last is the last error of a submission or of the service.
 	last error
-	// keys are the signing guardians' keys, by the guardian set that they were recovered against.
-	keys map[string][]wormhole.PubKey
+	// judged are the verdicts on the VAA's signatures, by the guardian set that they were judged by.
+	judged map[string]signedBy
 
 	submissions, probes, answers int
 	retries                      map[string]int
 }
 
+// placed is a contract on a synchronizer.
+type placed struct{ contractID, synchronizerID string }
+
 func (c *Client) newRedeem(request Request, submit SubmitFunc) (*redeem, error) {
-	r := &redeem{c: c, request: request, submit: submit, begun: time.Now(), keys: map[string][]wormhole.PubKey{}, retries: map[string]int{}}
+	r := &redeem{c: c, request: request, submit: submit, begun: time.Now(), judged: map[string]signedBy{}, inactive: map[placed]bool{}, retries: map[string]int{}}
+	if request.PackageName == "" {
+		r.request.PackageName = c.options.Anchors.PackageName
+	}
 	switch {
 	case submit == nil:
 		return nil, errors.New("no function to submit")
@@ -272,17 +243,20 @@ func (c *Client) newRedeem(request Request, submit SubmitFunc) (*redeem, error) 
 func (r *redeem) run(ctx context.Context, first *Prepared) (Outcome, error) {
 	for {
 		var prepared Prepared
+		if first == nil {
+			first, r.next = r.next, nil
+		}
 		if first != nil && ctx.Err() == nil {
 			prepared, first = *first, nil
 		} else {
 			var end *Outcome
 			var err error
 			if prepared, end, err = r.resolve(ctx); end != nil || err != nil {
-				return r.ended(end, err)
+				return r.ended(ctx, end, err)
 			}
 		}
 		if r.submissions >= r.c.options.MaxSubmissions {
-			return r.stopped("BUDGET", fmt.Errorf("%d submissions did not commit (Options.MaxSubmissions)", r.submissions))
+			return r.stopped(ctx, "BUDGET", fmt.Errorf("%d submissions did not commit (Options.MaxSubmissions)", r.submissions))
 		}
 		outcome, done, err := r.try(ctx, prepared)
 		if done {
@@ -292,18 +266,18 @@ func (r *redeem) run(ctx context.Context, first *Prepared) (Outcome, error) {
 }
 
 // ended is the end that reading came to, with an outcome or with an error: a *stopError, or why the context ended.
-func (r *redeem) ended(end *Outcome, err error) (Outcome, error) {
+func (r *redeem) ended(ctx context.Context, end *Outcome, err error) (Outcome, error) {
 	if end != nil {
 		return *end, nil
 	}
 	var stop *stopError
 	switch {
 	case errors.As(err, &stop):
-		return r.stopped(stop.reason, stop.err)
+		return r.stopped(ctx, stop.reason, stop.err)
 	case errors.Is(err, errBudget):
-		return r.stopped("BUDGET", err)
+		return r.stopped(ctx, "BUDGET", err)
 	default:
-		return r.stopped("CANCELLED", err)
+		return r.stopped(ctx, "CANCELLED", err)
 	}
 }
 
@@ -317,20 +291,26 @@ func (e *stopError) Error() string { return e.reason + ": " + e.err.Error() }
 func (e *stopError) Unwrap() error { return e.err }
 
 // stopped is GaveUp where nothing is open, else Unknown.
-func (r *redeem) stopped(reason string, err error) (Outcome, error) {
+func (r *redeem) stopped(ctx context.Context, reason string, err error) (Outcome, error) {
 	if r.last != nil && !errors.Is(err, r.last) {
 		err = fmt.Errorf("%w; the last error was: %w", err, r.last)
 	}
 	o := Outcome{State: GaveUp, Reason: reason, Message: err.Error()}
-	if r.consumed != nil && len(r.open) == 0 && r.duplicate == nil {
+	if r.submissions > 0 {
+		o.Basis = BasisLedger
+	}
+	if r.duplicate == nil {
+		r.exhume(ctx, &o)
+	}
+	if len(r.open) > 0 || r.duplicate != nil {
+		return Outcome{State: Unknown, Reason: reason, Message: o.Message, Check: r.whatToCheck()}, fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if r.consumed != nil {
 		// The ledger said so, and the service did not come to show by which update.
-		return Outcome{State: Consumed, Reason: alreadyConsumed, Message: r.consumed.ModelMessage()}, nil
+		o.State, o.Reason, o.Message = Consumed, alreadyConsumed, r.consumed.ModelMessage()
+		return o, nil
 	}
-	if len(r.open) == 0 && r.duplicate == nil {
-		return o, fmt.Errorf("%w: %w", ErrGaveUp, err)
-	}
-	o.State, o.Check = Unknown, r.whatToCheck()
-	return o, fmt.Errorf("%w: %w", ErrUnknown, err)
+	return o, fmt.Errorf("%w: %w", ErrGaveUp, err)
 }
 
 const alreadyConsumed = "ALREADY_CONSUMED"
@@ -357,7 +337,7 @@ func (r *redeem) try(ctx context.Context, prepared Prepared) (outcome Outcome, d
 	r.commandID = prepared.CommandID
 	submitted, class, said, err := r.submitOnce(ctx, prepared, EventSubmitted)
 	if err == nil && submitted.UpdateID != "" {
-		return Outcome{State: Committed, UpdateID: submitted.UpdateID}, true, nil
+		return Outcome{State: Committed, UpdateID: submitted.UpdateID, Basis: BasisLedger}, true, nil
 	}
 	r.last = err
 	r.row++
@@ -366,27 +346,30 @@ func (r *redeem) try(ctx context.Context, prepared Prepared) (outcome Outcome, d
 	pause := r.c.options.backoff(r.row)
 	switch class {
 	case ClassGiveUp:
+		if aboutTheBundle(said) && !errors.Is(err, ErrNotSubmitted) && r.otherBundle(ctx, &prepared) {
+			break
+		}
 		reason := "NOT_SUBMITTED"
 		if said != nil {
 			reason = reasonOf(said)
 		}
-		outcome, err = r.stopped(reason, fmt.Errorf("submitting: %w", err))
+		outcome, err = r.stopped(ctx, reason, fmt.Errorf("submitting: %w", err))
 		return outcome, true, err
 	case ClassRefused:
-		outcome, err = r.refused(said)
+		if r.otherBundle(ctx, &prepared) {
+			break
+		}
+		outcome, err = r.refused(ctx, said)
 		return outcome, true, err
 	case ClassDistrust:
 		r.c.leave(prepared.Endpoint)
 		if r.distrusted++; r.distrusted > len(r.c.endpoints) {
-			outcome, err = r.stopped(reasonOf(said), fmt.Errorf("submitting, with bundles of every endpoint: %w", err))
+			outcome, err = r.stopped(ctx, reasonOf(said), fmt.Errorf("submitting, with bundles of every endpoint: %w", err))
 			return outcome, true, err
 		}
 	case ClassRefresh:
-		var ofBundle bool
-		if r.not, ofBundle = failedOf(said, prepared); ofBundle && said.Reason != "CONTRACT_NOT_FOUND" {
-			r.lacking = 0
-		} else if r.lacking++; r.lacking >= maxLacking {
-			outcome, err = r.stopped(reasonOf(said), fmt.Errorf("submitting, %d times in a row for want of contracts, the last time %q: %w", r.lacking, said.ContractIDs, err))
+		if r.refresh(said, &prepared); r.lacking >= maxLacking {
+			outcome, err = r.stopped(ctx, reasonOf(said), fmt.Errorf("submitting, %d times in a row for want of contracts, the last time %q: %w", r.lacking, said.ContractIDs, err))
 			return outcome, true, err
 		}
 	case ClassBackoff:
@@ -401,19 +384,72 @@ func (r *redeem) try(ctx context.Context, prepared Prepared) (outcome Outcome, d
 			r.consumed = said
 		}
 		if class == ClassUnknown || class == ClassInFlight {
-			r.open = append(r.open, prepared)
+			r.leaveOpen(prepared)
 		}
 		end, err := r.settle(ctx, class == ClassDuplicate || class == ClassConsumed)
 		if end != nil || err != nil {
-			outcome, err = r.ended(end, err)
+			outcome, err = r.ended(ctx, end, err)
 			return outcome, true, err
 		}
 	}
 	if err := r.wait(ctx, pause); err != nil {
-		outcome, err = r.ended(nil, err)
+		outcome, err = r.ended(ctx, nil, err)
 		return outcome, true, err
 	}
 	return outcome, false, nil
+}
+
+// refresh notes what a submission failed for that only a fresh bundle helps against.
+func (r *redeem) refresh(said *LedgerError, prepared *Prepared) {
+	failed, ofBundle := failedOf(said, prepared)
+	r.not = failed
+	if ofBundle && said.Reason != "CONTRACT_NOT_FOUND" {
+		r.lacking = 0
+	} else {
+		r.lacking++
+	}
+	switch {
+	case !ofBundle:
+		return
+	case said.Reason == inactive:
+		for _, id := range failed {
+			r.inactive[placed{id, prepared.SynchronizerID}] = true
+		}
+		// A submission needs its contracts active: those that name these can't commit any more.
+		r.open = slices.DeleteFunc(r.open, func(p Prepared) bool { return r.stale(&p) })
+		r.buried = slices.DeleteFunc(r.buried, func(b burial) bool { return r.stale(&b.Prepared) })
+	case misplaced[said.Reason]:
+		for _, d := range prepared.Disclosures {
+			r.inactive[placed{d.ContractID, prepared.SynchronizerID}] = true
+		}
+	}
+	if r.tries++; r.tired != prepared.Endpoint {
+		r.tired, r.tries = prepared.Endpoint, 1
+	}
+}
+
+// inactive is the ledger's word that a contract is archived, or not on this synchronizer, or was never there. misplaced are its words that the
+// contracts are not where the disclosures say.
+const inactive = "LOCAL_VERDICT_INACTIVE_CONTRACTS"
+
+var misplaced = map[string]bool{
+	"DISCLOSED_CONTRACTS_SYNCHRONIZER_ID_MISMATCH": true, "PRESCRIBED_SYNCHRONIZER_ID_MISMATCH": true, "INVALID_PRESCRIBED_SYNCHRONIZER_ID": true,
+	"NO_SYNCHRONIZER_FOR_SUBMISSION": true, "SUBMITTER_ALWAYS_STAKEHOLDER": true,
+}
+
+// stale reports whether the ledger has called a contract of the bundle inactive where it is said to be.
+func (r *redeem) stale(p *Prepared) bool {
+	return r.inactive[placed{p.ReplayNodeContractID, p.SynchronizerID}] || r.inactive[placed{p.CoreStateContractID, p.SynchronizerID}]
+}
+
+// leaveOpen notes a submission whose outcome is unknown. All of a node share their fate and their command id.
+func (r *redeem) leaveOpen(p Prepared) {
+	r.open = append(slices.DeleteFunc(r.open, func(o Prepared) bool { return o.ReplayNodeContractID == p.ReplayNodeContractID }), p)
+}
+
+// aboutTheBundle reports whether a refusal may be due to what was disclosed. A blob's package id is covered by no hash, say.
+func aboutTheBundle(said *LedgerError) bool {
+	return said != nil && (said.Code == codes.InvalidArgument || said.Code == codes.FailedPrecondition || said.Code == codes.NotFound)
 }
 
 // submitOnce calls the caller's function, within its time.
@@ -440,11 +476,12 @@ func (r *redeem) submitOnce(ctx context.Context, prepared Prepared, kind EventKi
 }
 
 // refused is the end where the model says no to the VAA or to the caller.
-func (r *redeem) refused(said *LedgerError) (Outcome, error) {
-	if len(r.open) > 0 {
-		return r.stopped(said.Reason, fmt.Errorf("submitting: %w", said))
+func (r *redeem) refused(ctx context.Context, said *LedgerError) (Outcome, error) {
+	o := Outcome{State: Invalid, Reason: said.Reason, Message: said.ModelMessage(), Basis: BasisLedger}
+	if r.exhume(ctx, &o); len(r.open) > 0 {
+		return r.stopped(ctx, said.Reason, fmt.Errorf("submitting: %w", said))
 	}
-	return Outcome{State: Invalid, Reason: said.Reason, Message: said.ModelMessage()}, nil
+	return o, nil
 }
 
 // reasonOf is the error's id, or its code where it has none.
@@ -458,7 +495,7 @@ func reasonOf(e *LedgerError) string {
 // failedOf are the contracts of the bundle that the error names; where it names none of them, the node, which changes most. All of the
 // bundle is read anew in any case: these are the ones whose successors are worth a wait. ofBundle is unset where the error is about
 // contracts that are not of the bundle.
-func failedOf(said *LedgerError, prepared Prepared) (failed []string, ofBundle bool) {
+func failedOf(said *LedgerError, prepared *Prepared) (failed []string, ofBundle bool) {
 	for _, id := range said.ContractIDs {
 		if id == prepared.ReplayNodeContractID || id == prepared.CoreStateContractID {
 			failed = append(failed, id)

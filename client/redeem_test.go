@@ -27,7 +27,7 @@ func TestRedeemCommits(t *testing.T) {
 		vaa := w.vaa()
 		outcome, err := c.Redeem(t.Context(), w.request(vaa), w.redeemer(user))
 		w.want(outcome, err, client.Committed, vaa.Digest())
-		if outcome.Submissions != 1 || outcome.Digest != vaa.Digest().String() || outcome.CommandID != client.CommandID(w.app.Consumer, w.world.Operator, nil, outcome.Digest) {
+		if outcome.Submissions != 1 || outcome.Digest != vaa.Digest().String() || outcome.CommandID != client.CommandID(wormhole.PackageName, w.app.Consumer, w.world.Operator, nil, outcome.Digest) {
 			t.Errorf("outcome %+v", outcome)
 		}
 		again, err := c.Redeem(t.Context(), w.request(vaa), w.redeemer(user))
@@ -328,7 +328,9 @@ func TestRedeemTwiceAtOnce(t *testing.T) {
 
 func TestRedeemInvalid(t *testing.T) {
 	w := newWorld(t, worldOptions{threshold: 4})
-	c := w.client(w.options())
+	options := w.options()
+	options.GuardianSetWait = -1
+	c := w.client(options)
 	never := func(context.Context, client.Prepared) (client.Submitted, error) {
 		t.Error("an invalid VAA was submitted")
 		return client.Submitted{}, nil
@@ -342,7 +344,7 @@ func TestRedeemInvalid(t *testing.T) {
 		{"truncated", string(wormhole.RuleVAATruncated), "unexpected end of bytes", func() []byte { return good.Encode()[:100] }},
 		{"unknown set", string(wormhole.RuleUnknownGuardianSet), "unknown guardian set index", func() []byte { b := good.Encode(); b[4] = 9; return b }},
 		{"no signature", string(wormhole.RuleNoQuorum), "no quorum: have 0, need 1", func() []byte { v := *good; v.Signatures = nil; return v.Encode() }},
-		{"bad signature", string(wormhole.RulePublicKeyMismatch), "public key does not match guardian address at index 0", func() []byte {
+		{"bad signature", string(wormhole.RuleInvalidSignature), "invalid signature for guardian index 0", func() []byte {
 			v := *good
 			v.Payload = append([]byte("x"), v.Payload...)
 			return v.Encode()

@@ -59,14 +59,14 @@ func (r *Relayer) Redeem(ctx context.Context, request Request, submit SubmitFunc
 		return Relayed{}, fmt.Errorf("redeem: %w", err)
 	}
 	if rule := redeem.rule; rule != nil {
-		outcome, err := redeem.end(Outcome{State: Invalid, Reason: string(rule.Code), Message: rule.Message}, nil)
+		outcome, err := redeem.end(Outcome{State: Invalid, Reason: string(rule.Code), Message: rule.Message, Basis: BasisVAA}, nil)
 		return Relayed{Outcome: outcome}, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.client.options.MaxTime, errBudget)
 	defer cancel()
 	first, end, err := redeem.resolve(ctx)
 	if end != nil || err != nil {
-		outcome, err := redeem.ended(end, err)
+		outcome, err := redeem.ended(ctx, end, err)
 		outcome, err = redeem.end(outcome, err)
 		return Relayed{Outcome: outcome}, err
 	}

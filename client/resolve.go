@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,11 +28,36 @@ type answer struct {
 	updateID string
 	invalid  *wormhole.Rule
 	prepared *Prepared
+	// historyUnavailable: which update it was may be known when asked again. guardianSetIndex is the current one of the CoreState by which
+	// the VAA is invalid.
+	historyUnavailable bool
+	guardianSetIndex   int64
 	// node is the covering node's contract id, empty where an invalid VAA has none; offset is the answer's.
 	node   string
 	offset int64
-	// provenAt and now are by the service's clock: since when the index was complete, and when it answered. Zero where not said.
-	provenAt, now time.Time
+	// provenAt and now are by the service's clock: since when the index was complete, and when it answered. Zero where not said. recordTime is
+	// the ledger's, at the answer's offset.
+	provenAt, now, recordTime time.Time
+}
+
+// reason is a stable name of what an answer without a bundle says.
+func (a *answer) reason() string {
+	if a.invalid != nil {
+		return string(a.invalid.Code)
+	}
+	return alreadyConsumed
+}
+
+// withoutUpdate says why the update that consumed is not known, "" where it is.
+func (a *answer) withoutUpdate() string {
+	switch {
+	case a.updateID != "":
+		return ""
+	case a.historyUnavailable:
+		return "which update consumed the digest the service's history did not say in time; it may when asked again"
+	default:
+		return "which update consumed the digest the service's history does not know"
+	}
 }
 
 // resolve reads until there is a bundle to submit with, or an end.
@@ -51,17 +77,38 @@ func (r *redeem) resolve(ctx context.Context) (Prepared, *Outcome, error) {
 		if len(r.open) > 0 && !a.consumed {
 			r.bury(ctx, a)
 		}
+		var end *Outcome
+		var other *answer
 		switch {
 		case a.consumed:
-			end, err := r.attribute(ctx, a)
-			return Prepared{}, end, err
-		case a.invalid != nil && len(r.open) > 0:
-			return Prepared{}, nil, &stopError{string(a.invalid.Code), a.invalid}
+			if end, err = r.attribute(ctx, a); end == nil && err == nil {
+				end, other = r.consumedByAnother(ctx, a)
+			}
+		case a.invalid != nil && len(r.open) == 0:
+			end, other = r.invalidBy(ctx, a)
 		case a.invalid != nil:
-			return Prepared{}, &Outcome{State: Invalid, Reason: string(a.invalid.Code), Message: a.invalid.Message}, nil
+			_, other = r.corroborate(ctx, a)
 		default:
 			return *a.prepared, nil, nil
 		}
+		switch {
+		case other != nil:
+			return *other.prepared, nil, nil
+		case err != nil || a.consumed:
+			return Prepared{}, end, err
+		case r.awaitsSet(a):
+			if err := r.wait(ctx, r.c.options.backoff(n)); err != nil {
+				return Prepared{}, nil, err
+			}
+			continue
+		}
+		if end != nil {
+			r.exhume(ctx, end)
+		}
+		if len(r.open) > 0 {
+			return Prepared{}, nil, &stopError{string(a.invalid.Code), a.invalid}
+		}
+		return Prepared{}, end, nil
 	}
 }
 
@@ -78,34 +125,59 @@ func (r *redeem) again(ctx context.Context, n int, err error) error {
 	return r.wait(ctx, r.c.options.backoff(n))
 }
 
+// order is the endpoints as this redeem asks them: the one whose bundles went stale again and again last.
+func (r *redeem) order() []*endpoint {
+	endpoints := r.c.order(time.Now())
+	if r.tries >= maxTries {
+		slices.SortStableFunc(endpoints, func(a, b *endpoint) int {
+			switch {
+			case a.name == r.tired:
+				return 1
+			case b.name == r.tired:
+				return -1
+			default:
+				return 0
+			}
+		})
+	}
+	return endpoints
+}
+
+// maxTries is how many bundles in a row of one endpoint may go stale before another is asked first. In contention that is nobody's fault, and
+// does no harm.
+const maxTries = 3
+
 // ask asks the endpoints in turn for a verified answer. Its error is a *stopError where asking again is no use.
 func (r *redeem) ask(ctx context.Context, read *disclosurev1.ReadOptions) (*answer, error) {
 	var errs []error
 	var stop, unverified *stopError
+	var stale *answer
 	passes, down := false, false
-	for _, e := range r.c.order(time.Now()) {
-		begun := time.Now()
-		a, err := r.askOne(ctx, e, read)
-		event := Event{Kind: EventAnswer, Endpoint: e.name, Took: time.Since(begun), Err: err}
+	for _, e := range r.order() {
+		a, err := r.question(ctx, e, read)
+		if err == nil && a.prepared != nil && r.stale(a.prepared) {
+			r.c.options.Log.Warn("an endpoint hands out again what the ledger called inactive", "endpoint", e.name, "node", a.node)
+			r.observe(Event{Kind: EventNoAnswer, Endpoint: e.name, Reason: staleBundle})
+			r.c.failed(e, time.Now())
+			if stale == nil {
+				stale = a
+			}
+			continue
+		}
 		if err == nil {
 			r.c.answered(e)
 			r.answers++
-			r.unverified = 0
-			r.observe(event)
+			r.unanswered = 0
 			return a, nil
 		}
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		reason, step := serviceStep(err)
-		event.Kind, event.Reason = EventNoAnswer, reason
-		r.observe(event)
 		err = fmt.Errorf("asking %s: %w", e.name, err)
 		errs = append(errs, err)
 		switch {
 		case errors.Is(err, errNotVerified):
-			r.c.options.Log.Warn("an endpoint's answer does not verify", "endpoint", e.name, "error", err)
-			r.c.failed(e, time.Now())
 			unverified = &stopError{notVerified, err}
 		case step == StepStop:
 			if stop == nil {
@@ -118,27 +190,64 @@ func (r *redeem) ask(ctx context.Context, read *disclosurev1.ReadOptions) (*answ
 			}
 		default:
 			down = true
-			r.c.failed(e, time.Now())
 		}
 	}
-	if unverified != nil {
-		r.unverified++
-	}
+	// Nobody has an answer that counts. What one endpoint says, and nobody can check, does not outweigh one that is down for a moment.
+	r.unanswered++
+	patient := (down || passes) && r.unanswered < maxUnanswered
 	switch {
+	case stale != nil && !patient:
+		// The ledger may have brought a contract back to where it was, and asking it is all that is left.
+		r.answers++
+		return stale, nil
+	case stale != nil:
+		errs = append(errs, fmt.Errorf("%s hands out again what the ledger called inactive: %s", stale.from.name, stale.node))
 	case passes:
-	case stop != nil:
+	case stop != nil && !patient:
 		return nil, stop
-	case unverified != nil && !down && r.unverified >= maxUnverified:
+	case unverified != nil && !down && r.unanswered >= maxUnverified:
 		return nil, unverified
 	}
 	return nil, errors.Join(errs...)
 }
 
 // maxUnverified is how many rounds in a row may end without an answer that verifies: an answer is made of several calls, and a contract
-// may change in between.
-const maxUnverified = 3
+// may change in between. maxUnanswered is for how many rounds in a row endpoints that are down are waited for where another has said no, or has
+// nothing but what is stale; some seconds, by the default backoff.
+const (
+	maxUnverified = 3
+	maxUnanswered = 8
+)
 
-const notVerified = "NOT_VERIFIED"
+// question asks one endpoint, and lets it rest where it has no answer, or none that verifies.
+func (r *redeem) question(ctx context.Context, e *endpoint, read *disclosurev1.ReadOptions) (*answer, error) {
+	begun := time.Now()
+	a, err := r.askOne(ctx, e, read)
+	event := Event{Kind: EventAnswer, Endpoint: e.name, Took: time.Since(begun), Err: err}
+	if err == nil {
+		r.observe(event)
+		return a, nil
+	}
+	if ctx.Err() != nil {
+		return nil, err
+	}
+	var step Step
+	event.Kind = EventNoAnswer
+	event.Reason, step = serviceStep(err)
+	r.observe(event)
+	if errors.Is(err, errNotVerified) {
+		r.c.options.Log.Warn("an endpoint's answer does not verify", "endpoint", e.name, "error", err)
+	}
+	if step == StepElsewhere {
+		r.c.failed(e, time.Now())
+	}
+	return nil, err
+}
+
+const (
+	notVerified = "NOT_VERIFIED"
+	staleBundle = "STALE_BUNDLE"
+)
 
 // serviceStep is an error's reason and what to do.
 func serviceStep(err error) (string, Step) {
@@ -190,17 +299,19 @@ func (r *redeem) askOne(ctx context.Context, e *endpoint, read *disclosurev1.Rea
 		return nil, err
 	}
 	a := &answer{from: e, node: got.GetReplayNode().GetContract().GetContractId(), offset: got.GetAnswer().GetPosition().GetOffset()}
+	if at := got.GetAnswer().GetPosition().GetRecordTime(); at != nil {
+		a.recordTime = at.AsTime()
+	}
 	if f := got.GetAnswer().GetFreshness(); f.GetProvenAt() != nil {
 		a.provenAt = f.GetProvenAt().AsTime()
 		a.now = a.provenAt.Add(f.GetAge().AsDuration())
 	}
 	switch {
 	case got.GetVerdict() == disclosurev1.RedeemVerdict_REDEEM_VERDICT_ALREADY_CONSUMED || got.GetConsumption() != nil:
-		a.consumed, a.updateID = true, got.GetConsumption().GetUpdateId()
+		a.consumed, a.updateID, a.historyUnavailable = true, got.GetConsumption().GetUpdateId(), got.GetConsumption().GetHistoryUnavailable()
 		return a, r.checkConsumed(ctx, e, got)
 	case got.GetVerdict() == disclosurev1.RedeemVerdict_REDEEM_VERDICT_INVALID:
-		a.invalid, err = r.checkInvalid(ctx, e, got)
-		return a, err
+		return a, r.checkInvalid(ctx, a, got)
 	case redeemable(got.GetVerdict()):
 		return a, r.checkRedeemable(a, got)
 	default:
@@ -242,7 +353,19 @@ func (r *redeem) expectCoreState(contractID string) Expected {
 	return expected
 }
 
-// checkConsumed checks that a genuine node holds the digest. The answer has no blob, so it is asked for.
+// verifyClaimed verifies a disclosed contract, whose id must be claimed.
+func verifyClaimed(d *disclosurev1.DisclosedContract, expected Expected) (*Report, error) {
+	if d.GetContractId() == "" {
+		return nil, errors.New("a disclosed contract has no contract id")
+	}
+	return Verify(d.GetCreatedEventBlob(), expected)
+}
+
+func commandIDOf(node *Report, digest string) string {
+	return CommandID(node.PackageName, node.Node.Consumer, node.Node.Operator, node.Node.Namespace, digest)
+}
+
+// checkConsumed checks that a node that verifies holds the digest. The answer has no blob, so it is asked for.
 func (r *redeem) checkConsumed(ctx context.Context, e *endpoint, got *disclosurev1.PrepareRedeemResponse) error {
 	scope := r.request.selector()
 	if s := got.GetReplayNode().GetScope(); s != nil {
@@ -253,11 +376,11 @@ func (r *redeem) checkConsumed(ctx context.Context, e *endpoint, got *disclosure
 		return err
 	}
 	d := covering.GetDisclosedContract()
-	report, err := Verify(d.GetCreatedEventBlob(), r.expectNode(d.GetContractId(), HeldPresent))
+	report, err := verifyClaimed(d, r.expectNode(d.GetContractId(), HeldPresent))
 	if err != nil {
 		return fmt.Errorf("%w: the digest is said to be consumed: %w", errNotVerified, err)
 	}
-	r.commandID = CommandID(report.Node.Consumer, report.Node.Operator, report.Node.Namespace, r.digest.String())
+	r.commandID = commandIDOf(report, r.digest.String())
 	return nil
 }
 
@@ -271,11 +394,11 @@ func selectorOf(s *disclosurev1.Scope) *disclosurev1.ScopeSelector {
 	return out
 }
 
-// checkInvalid checks that the VAA fails by a genuine CoreState, and gives the rule.
-func (r *redeem) checkInvalid(ctx context.Context, e *endpoint, got *disclosurev1.PrepareRedeemResponse) (*wormhole.Rule, error) {
+// checkInvalid checks that the VAA fails by a CoreState that verifies, and takes the rule from there.
+func (r *redeem) checkInvalid(ctx context.Context, a *answer, got *disclosurev1.PrepareRedeemResponse) error {
 	claimed := fmt.Sprintf("%s (%s)", got.GetFailedRule().GetCode(), got.GetFailedRule().GetMessage())
 	if r.vaa == nil {
-		return nil, fmt.Errorf("%w: a bare digest is called invalid: %s", errNotVerified, claimed)
+		return fmt.Errorf("%w: a bare digest is called invalid: %s", errNotVerified, claimed)
 	}
 	operator := r.request.Operator
 	if operator == "" {
@@ -285,44 +408,56 @@ func (r *redeem) checkInvalid(ctx context.Context, e *endpoint, got *disclosurev
 	if id == "" {
 		id = got.GetCoreState().GetContract().GetContractId()
 	}
-	core, err := e.api.GetCoreState(ctx, &disclosurev1.GetCoreStateRequest{Operator: operator, ContractId: id})
+	core, err := a.from.api.GetCoreState(ctx, &disclosurev1.GetCoreStateRequest{Operator: operator, ContractId: id})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	d := core.GetDisclosedContract()
-	report, err := Verify(d.GetCreatedEventBlob(), r.expectCoreState(d.GetContractId()))
+	report, err := verifyClaimed(d, r.expectCoreState(d.GetContractId()))
 	if err != nil {
-		return nil, fmt.Errorf("%w: the VAA is called invalid: %w", errNotVerified, err)
+		return fmt.Errorf("%w: the VAA is called invalid: %w", errNotVerified, err)
 	}
-	if _, rule := r.verifyVAA(report.core, time.Now().Add(clockSlack)); rule != nil {
-		return rule, nil
+	a.guardianSetIndex = report.core.GuardianSetIndex
+	// Our clock may go slow; the service's, and the ledger's time that it saw, may be ahead.
+	now := time.Now().Add(clockSlack)
+	for _, seen := range []time.Time{a.now, a.recordTime} {
+		if seen.After(now) {
+			now = seen
+		}
 	}
-	return nil, fmt.Errorf("%w: the VAA is called invalid, %s, and verifies by CoreState %s", errNotVerified, claimed, report.ContractID)
+	if _, a.invalid = r.verifyVAA(report.core, now); a.invalid != nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the VAA is called invalid, %s, and verifies by CoreState %s", errNotVerified, claimed, report.ContractID)
 }
 
 // clockSlack is how far the service's clock may be ahead of ours where a guardian set expires.
 const clockSlack = 2 * time.Minute
 
-// verifyVAA is the ledger's verdict by a CoreState, and the keys that the submission brings.
+// signedBy is the verdict on the VAA's signatures by one guardian set: the guardians' keys, or the rule that fails.
+type signedBy struct {
+	keys []wormhole.PubKey
+	rule *wormhole.Rule
+}
+
+// verifyVAA is the ledger's verdict by a CoreState, given the guardians' own keys, and these keys.
 func (r *redeem) verifyVAA(core *wormhole.CoreState, now time.Time) ([]wormhole.PubKey, *wormhole.Rule) {
-	set, ok := core.GuardianSets[int64(r.vaa.GuardianSetIndex)]
-	if !ok {
-		return nil, wormhole.RuleOf(core.Verify(r.vaa, nil, now))
-	}
-	// Recovery and verification are the same for the same keys, and cost milliseconds; the expiry is looked at each time.
-	id := strings.Join(set.Keys, ",")
-	if keys, ok := r.keys[id]; ok {
-		if !set.Active(now, wormhole.ActiveBefore) {
-			return nil, wormhole.RuleOf(core.Verify(r.vaa, keys, now))
+	var signed signedBy
+	err := core.VerifyWith(r.vaa, now, wormhole.ActiveBefore, func(set *wormhole.GuardianSet) error {
+		// It costs milliseconds and is the same for the same keys.
+		id := strings.Join(set.Keys, ",")
+		known, ok := r.judged[id]
+		if !ok {
+			keys, err := set.RecoverSignatures(r.vaa)
+			known = signedBy{keys, wormhole.RuleOf(err)}
+			r.judged[id] = known
 		}
-		return keys, nil
-	}
-	keys, _ := r.vaa.RecoverKeys(&set) // what is wrong with a signature, Verify says in the ledger's words
-	if rule := wormhole.RuleOf(core.Verify(r.vaa, keys, now)); rule != nil {
-		return nil, rule
-	}
-	r.keys[id] = keys
-	return keys, nil
+		if signed = known; signed.rule != nil {
+			return signed.rule
+		}
+		return nil
+	})
+	return signed.keys, wormhole.RuleOf(err)
 }
 
 // checkRedeemable verifies the bundle and makes of it what a submission needs.
@@ -337,9 +472,9 @@ func (r *redeem) checkRedeemable(a *answer, got *disclosurev1.PrepareRedeemRespo
 		var err error
 		switch d.GetContractId() {
 		case nodeID:
-			node, err = Verify(d.GetCreatedEventBlob(), r.expectNode(nodeID, HeldAbsent))
+			node, err = verifyClaimed(d, r.expectNode(nodeID, HeldAbsent))
 		case coreID:
-			core, err = Verify(d.GetCreatedEventBlob(), r.expectCoreState(coreID))
+			core, err = verifyClaimed(d, r.expectCoreState(coreID))
 		default:
 			continue // not of a redeem
 		}
@@ -368,16 +503,16 @@ func (r *redeem) checkRedeemable(a *answer, got *disclosurev1.PrepareRedeemRespo
 		return fmt.Errorf("%w: CoreState and replay node are of two operators", errNotVerified)
 	}
 	p.Node, p.CoreState, p.packageName = *node.Node, *core.CoreState, node.PackageName
-	p.CommandID = CommandID(p.Node.Consumer, p.Node.Operator, p.Node.Namespace, p.Digest)
+	p.CommandID = commandIDOf(node, p.Digest)
 	r.commandID = p.CommandID
 	a.prepared = p
 	if r.vaa == nil {
 		return nil
 	}
-	// A set that has just expired by our clock is left for the ledger to refuse.
-	keys, rule := r.verifyVAA(core.core, time.Now().Add(-clockSlack))
+	// Whether the named set has expired is judged by the ledger's time, not by our clock, which may go fast; past that the ledger refuses.
+	keys, rule := r.verifyVAA(core.core, a.recordTime)
 	if rule != nil {
-		a.prepared, a.invalid = nil, rule
+		a.prepared, a.invalid, a.guardianSetIndex = nil, rule, core.core.GuardianSetIndex
 		return nil
 	}
 	for _, k := range keys {

@@ -39,11 +39,17 @@ func (r *redeem) settle(ctx context.Context, must bool) (*Outcome, error) {
 		moment, asked := moments[a.from]
 		switch {
 		case a.consumed:
-			return r.attribute(ctx, a)
+			end, err := r.attribute(ctx, a)
+			if end != nil || err != nil {
+				return end, err
+			}
+			if end, other := r.consumedByAnother(ctx, a); other == nil {
+				return end, nil
+			}
+			// Another endpoint knows nothing of it. It is asked first from now on, and its proof is waited for.
 		case !asked && !a.now.IsZero():
 			moments[a.from] = a.now
 		case asked && !must && !a.provenAt.Before(moment):
-			r.bury(ctx, a)
 			return nil, nil
 		}
 		if err := r.wait(ctx, min(time.Duration(n)*settlePoll/4, r.c.options.BackoffMax)); err != nil {
@@ -81,58 +87,36 @@ func outlast(ctx context.Context, by time.Duration) (context.Context, context.Ca
 	}
 }
 
-// bury drops the open submissions that are dead: their node is archived, by an update that did not consume the digest or by another than
-// the one that did. A submission needs its node active, so it can't commit any more.
-func (r *redeem) bury(ctx context.Context, a *answer) {
-	r.open = slices.DeleteFunc(r.open, func(p Prepared) bool {
-		if p.ReplayNodeContractID == a.node {
-			return false // active still
-		}
-		ctx, cancel := context.WithTimeout(ctx, r.c.options.CallTimeout)
-		defer cancel()
-		fate, err := a.from.api.GetContractFate(ctx, &disclosurev1.GetContractFateRequest{ContractId: p.ReplayNodeContractID})
-		if err != nil {
-			return false
-		}
-		switch fate.GetFate() {
-		case disclosurev1.Fate_FATE_SUPERSEDED, disclosurev1.Fate_FATE_SPLIT, disclosurev1.Fate_FATE_ARCHIVED, disclosurev1.Fate_FATE_GONE:
-		default:
-			return false // active elsewhere, or nothing certain is known
-		}
-		if !a.consumed {
-			// The fate is as of now, and the answer before: only what had ended by then is told apart by it.
-			return fate.GetOffset() > 0 && fate.GetOffset() <= a.offset
-		}
-		return a.updateID != "" && fate.GetUpdateId() != "" && fate.GetUpdateId() != a.updateID
-	})
-}
-
-// attribute says whose the consumption is. Where no submission is open it is not ours; where some are, the participant is asked, by
-// repeating them unchanged.
+// attribute says whether the consumption is ours: nil where it is not. Where a submission is open, or services alone say that it is dead, the
+// participant is asked, by repeating it unchanged; all are under one command id, so that one stands for all.
 func (r *redeem) attribute(ctx context.Context, a *answer) (*Outcome, error) {
-	ours := &Outcome{State: Committed, UpdateID: a.updateID}
 	if r.duplicate != nil {
-		return ours, nil
-	}
-	if len(r.open) > 0 {
-		r.bury(ctx, a)
+		return r.ours(ctx, a), nil
 	}
 	ctx, cancel := outlast(ctx, r.c.options.SettleTime)
 	defer cancel()
-	for n := 1; len(r.open) > 0; n++ {
+	for n := 1; ; n++ {
+		var probe Prepared
+		switch {
+		case len(r.open) > 0:
+			probe = r.open[len(r.open)-1]
+		case len(r.buried) > 0:
+			probe = r.buried[len(r.buried)-1].Prepared
+		default:
+			return nil, nil
+		}
 		r.consumedBy = a.updateID
-		probe := r.open[len(r.open)-1]
 		probe.Probe = true
 		r.probes++
 		submitted, class, said, err := r.submitOnce(ctx, probe, EventProbed)
 		switch {
 		case err == nil && submitted.UpdateID != "":
-			return &Outcome{State: Committed, UpdateID: submitted.UpdateID}, nil
+			return &Outcome{State: Committed, UpdateID: submitted.UpdateID, Basis: BasisLedger}, nil
 		case class == ClassDuplicate:
-			return ours, nil
+			return r.ours(ctx, a), nil
 		case said != nil && said.Reason == inactive:
 			// It passed the participant's deduplication and was ordered: nothing under this command id had committed.
-			r.open = nil
+			r.open, r.buried, r.consumedBy = nil, nil, ""
 		case n < maxProbes && saysNothing(class, said):
 			if werr := r.wait(ctx, r.c.options.backoff(n)); werr != nil {
 				return nil, werr
@@ -141,10 +125,19 @@ func (r *redeem) attribute(ctx context.Context, a *answer) (*Outcome, error) {
 			if err == nil {
 				err = errors.New("the submission is not waited for")
 			}
+			for _, b := range r.buried {
+				r.leaveOpen(b.Prepared) // the participant could not say
+			}
+			r.buried = nil
 			return nil, &stopError{"UNATTRIBUTED", fmt.Errorf("the digest is consumed by update %q, and whether that is ours the participant does not say: %w", a.updateID, err)}
 		}
 	}
-	return &Outcome{State: Consumed, UpdateID: a.updateID, Reason: alreadyConsumed}, nil
+}
+
+// ours is the end of a digest that the participant says this call consumed.
+func (r *redeem) ours(ctx context.Context, a *answer) *Outcome {
+	a = r.updateOf(ctx, a)
+	return &Outcome{State: Committed, UpdateID: a.updateID, Message: a.withoutUpdate(), Basis: BasisLedger}
 }
 
 // maxProbes bounds how often an open submission is repeated to learn whose the consumption is.
@@ -161,5 +154,3 @@ func saysNothing(class Class, said *LedgerError) bool {
 		return false
 	}
 }
-
-const inactive = "LOCAL_VERDICT_INACTIVE_CONTRACTS"
