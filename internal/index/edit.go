@@ -44,6 +44,7 @@ func emptyView(policy Policy, pos ledger.Position) *View {
 		odd:     iradix.New[*Entry](),
 		tallies: tallies{classes: map[TemplateClass]int{}},
 		texts:   newInterner(),
+		line:    new(line),
 	}
 }
 
@@ -59,6 +60,7 @@ func (ed *edit) view(pos ledger.Position) *View {
 		ghosts:    ed.base.ghosts,
 		tallies:   ed.tallies,
 		texts:     ed.base.texts,
+		line:      ed.base.line,
 	}
 }
 

@@ -33,6 +33,7 @@ func newGeneration(policy Policy, start ledger.SeedStart, before *View) *generat
 	g := &generation{edit: emptyView(policy, pos).edit(), start: start, twin: before, ghosts: map[string]*Entry{}}
 	if before != nil && start.Reason.SameHistory() {
 		g.old = before
+		g.base.line = before.line
 	}
 	return g
 }

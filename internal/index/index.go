@@ -59,8 +59,6 @@ type Index struct {
 	// suspect is what was loaded from a store that holds what was never written, without the entries that are known to be wrong. It is
 	// not published; the next generation is built from what of it can be believed.
 	suspect *View
-	// seeded is the offset of the present generation's seed, or a later one: SeedOffset of the position.
-	seeded int64
 	// warned is when warnUnknown last logged, and unsaid how many ends of unknown contracts came since.
 	warned time.Time
 	unsaid int
@@ -168,7 +166,6 @@ func (x *Index) Position(ctx context.Context) (pos ledger.Position, ok bool, err
 		return ledger.Position{}, false, nil
 	}
 	pos = v.pos
-	pos.SeedOffset = x.seeded
 	if x.suspect != nil {
 		pos.Reseed = ledger.SeedDamaged
 	}

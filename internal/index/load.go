@@ -36,7 +36,7 @@ func (x *Index) load(ctx context.Context) error {
 	if wrong.count > 0 {
 		x.opts.Logger.Error("the store holds contracts that are not as they were written: it was damaged or edited. Nothing of it is served, and the index is built anew from the ledger",
 			"contracts", wrong.count, "unreadable", loaded.Unreadable.Rows, "first", wrong.contractID, "error", wrong.err)
-		x.unsure, x.suspect, x.seeded = nil, view, loaded.HistorySince
+		x.unsure, x.suspect = nil, view
 		return nil
 	}
 	if len(changed) > 0 {
@@ -47,7 +47,7 @@ func (x *Index) load(ctx context.Context) error {
 			return fmt.Errorf("storing the classes of a changed policy: %w", err)
 		}
 	}
-	x.unsure, x.suspect, x.seeded = nil, nil, loaded.HistorySince
+	x.unsure, x.suspect = nil, nil
 	x.publish(Publication{View: view}, nil)
 	return nil
 }

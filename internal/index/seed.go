@@ -125,7 +125,7 @@ func (s *seed) Commit(ctx context.Context) error {
 		}
 		return fmt.Errorf("storing a generation (%s) at offset %d: %w", s.start.Reason, s.start.Offset, err)
 	}
-	x.unsure, x.suspect, x.seeded = nil, nil, s.start.Offset
+	x.unsure, x.suspect = nil, nil
 	x.publish(Publication{View: view, Seed: s.start.Reason}, nil)
 	return nil
 }

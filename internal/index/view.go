@@ -23,7 +23,11 @@ type View struct {
 	ghosts    []*Entry                 // by contract id
 	tallies   tallies
 	texts     *interner
+	line      *line
 }
+
+// line is one history of one ledger: all views of it have the same. It is known by its address alone.
+type line struct{ _ byte }
 
 // scopeTrie is one scope's trie. It is immutable.
 type scopeTrie struct {
@@ -38,6 +42,13 @@ type scopeTrie struct {
 
 // Position is the place on the ledger that the view shows.
 func (v *View) Position() ledger.Position { return v.pos }
+
+// Continues reports whether the view is of the same history of the same ledger as the earlier one, at its offset or a later one: what
+// history tells of the ledger up to the earlier's offset is then also true of the earlier. A seed whose reason is not the same history
+// (ledger.SeedReason.SameHistory) begins another; so does a load from the store, of which it is not known.
+func (v *View) Continues(earlier *View) bool {
+	return earlier != nil && v.line == earlier.line && v.pos.Offset >= earlier.pos.Offset
+}
 
 // Policy is what the view's classes were decided by.
 func (v *View) Policy() Policy { return v.policy }

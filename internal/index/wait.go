@@ -32,13 +32,19 @@ func (x *Index) WaitUpdate(ctx context.Context, updateID string) (*View, UpdateR
 		if v := x.View(); v != nil && v.pos.UpdateID == updateID {
 			return v, UpdateRef{Offset: v.pos.UpdateOffset, UpdateID: updateID, RecordTime: v.pos.RecordTime}, nil
 		}
+		before := x.View()
 		ref, known, err := x.History().UpdateByID(ctx, updateID)
 		if err != nil {
 			return nil, UpdateRef{}, fmt.Errorf("looking for update %s: %w", updateID, err)
 		}
-		// History may be ahead of the view for the moment between commit and publication.
-		if v := x.View(); known && v != nil && v.pos.Offset >= ref.Offset {
-			return v, ref, nil
+		// History may be ahead of the view for the moment between commit and publication. And what it says is of its own history alone: where
+		// another one came to be published meanwhile it is not known of which.
+		after := x.View()
+		switch {
+		case after != nil && (before == nil || !after.Continues(before)):
+			continue
+		case known && after != nil && after.pos.Offset >= ref.Offset:
+			return after, ref, nil
 		}
 		select {
 		case <-woken:

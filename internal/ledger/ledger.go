@@ -172,10 +172,8 @@ type Position struct {
 	RecordTime   time.Time
 	// Filter is SeedStart.Filter of the generation; empty from a store that does not keep it.
 	Filter string
-	// SeedOffset is an offset at or after the generation's seed and at or before Offset: of what was on the ledger before it the
-	// index need not have applied every update. It is told where an index is asked for its place, and is 0 where it is not known.
-	SeedOffset int64
-	// Reseed is why the index must be built anew whatever the ledger says, told as SeedOffset is; empty as a rule.
+	// Reseed is why the index must be built anew whatever the ledger says; it is told where an index is asked for its place, and empty
+	// as a rule.
 	Reseed SeedReason
 }
 
