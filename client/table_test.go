@@ -165,19 +165,29 @@ client's tables (` + "`go test ./client -run TestRetriesDoc -update`" + `) and h
 ## The protocol
 
 1. **Resolve.** Ask PrepareRedeem; verify the blobs offline; take nothing of an earlier bundle. After a failure ask with ` + "`after_update_id`" + ` of the
-   node used last (another replica must not answer from before it) and ` + "`not_contract_ids`" + ` of the contracts that failed.
-2. **Submit**, under a command id that follows from the trie and the digest. The participant deduplicates by it.
+   node used last (another replica must not answer from before it) and ` + "`not_contract_ids`" + ` of the contracts that failed. An endpoint that hands out
+   again what the ledger called inactive, or put on another synchronizer, rests, and another is asked.
+   - *Consumed, or invalid, by the service.* A blob that verifies agrees with itself, and anyone can invent one. So the other endpoints are asked before
+     that is the end. One that has a bundle is believed first: it is submitted, and the ledger decides. Where nobody else can be asked, or agrees,
+     it is the end, and rests on one endpoint's word (` + "`Outcome.Basis`" + `).
+   - *Invalid, of a guardian set newer than CoreState's own.* CoreState follows the guardians' upgrade: ask again for a while, and keep the message.
+2. **Submit**, under a command id that follows from the trie (package name, consumer, operator, namespace) and the digest. The participant deduplicates by it.
 3. **Classify** the answer by ErrorInfo's reason, by the table below. The text counts only in a DAML_FAILURE.
 4. **Refused**: this submission did nothing. Wait (the initial wait doubled with each failure, jittered over its whole length), resolve anew, submit again.
 5. **No answer, or one that says nothing**: the submission may have committed, or may yet. Before anything else is submitted, read whether the digest is
-   consumed, from an index proven to be past the moment: the first answer afterwards gives the service's clock (freshness.proven_at + age); an answer
-   whose proven_at is not before that is past it.
+   consumed, from an index that is past the moment: the first answer afterwards gives the service's clock (freshness.proven_at + age); an answer
+   whose proven_at is not before that is past it. (As a rule that spares a submission. It proves nothing of a participant that is behind the
+   synchronizer, and replicas behind one address have several clocks; going on is safe because of step 2 and the ledger.)
    - *Consumed.* Whose it was, the participant says: repeat the open submission unchanged. The digest is consumed, so it can't do anything.
-     DUPLICATE_COMMAND: ours. LOCAL_VERDICT_INACTIVE_CONTRACTS: it passed deduplication, so nothing of ours had committed.
-   - *Not consumed.* The submission is dead once its node is archived without the digest consumed (GetContractFate). Until then it may commit;
-     submitting again is safe all the same, because the participant deduplicates and the ledger lets a digest be consumed once.
+     DUPLICATE_COMMAND: ours. LOCAL_VERDICT_INACTIVE_CONTRACTS: it passed deduplication, so nothing of ours had committed. No service's word about who
+     consumed, or what became of a node, is taken for that.
+   - *Ours, and history does not answer* (history_unavailable): ask for the update again, some seconds.
+   - *Not consumed.* The submission is dead once the ledger has called its node inactive, or, by the service's word, once the node is archived without the
+     digest consumed (GetContractFate). Until then it may commit; submitting again is safe all the same, because the participant deduplicates and the
+     ledger lets a digest be consumed once.
 6. **End**: committed; consumed by another; invalid; gave up, with nothing of ours on the ledger; or unknown, with what to check, where a submission
-   is open when the budget or the caller's patience ends.
+   is open when the budget or the caller's patience ends. Each with what it rests on: the ledger's answer to our submission, endpoints that agree, one
+   endpoint's word.
 
 **Drop every contract of a bundle that failed**, not only those that the error names: a participant that meets two stale contracts may name one.
 **Accepted is not fresh**: a stale contract that a submission discloses and does not use is never looked at. What counts is which update consumed the digest.
@@ -186,7 +196,8 @@ client's tables (` + "`go test ./client -run TestRetriesDoc -update`" + `) and h
 ## Errors of the participant
 
 Taken as: **refresh**: a new bundle, after a short wait. **back off**: a new bundle, after a longer one. **other endpoint**: a new bundle, of another service.
-**unknown outcome**, **in flight**: step 5. **duplicate**, **consumed**: read by which update. **invalid**, **give up**: the end.
+**unknown outcome**, **in flight**: step 5. **duplicate**, **consumed**: read by which update. **invalid**, **give up**: the end, unless another endpoint
+has another bundle, which is tried first: a refusal is about what was disclosed.
 A reason that is not here is taken as an unknown outcome. An error without a reason is a refusal where its status is PERMISSION_DENIED, UNAUTHENTICATED or
 UNIMPLEMENTED (give up), or INVALID_ARGUMENT (redacted: other endpoint), and an unknown outcome otherwise: a connection breaks on the way back as well.
 `
@@ -195,6 +206,6 @@ const retriesServiceHead = `
 ## Errors of the service
 
 What the reasons mean is in [errors.md](errors.md). **other endpoint**: ask the next one; where there is none, the same again after a while. **again**: ask again after
-a while. **give up**: the other endpoints are asked, and where none knows better that is the end. An answer that does not verify is as no answer: the endpoint is left.
+a while. **give up**: the other endpoints are asked, and where none knows better that is the end; one that is down is waited for, some seconds. An answer that does not verify is as no answer: the endpoint is left.
 A reason that is not here is taken by its gRPC status.
 `
