@@ -26,6 +26,7 @@ import (
 
 // TestStory tells the story to the participant that the environment names, else to `disclosured sim`, a process of its own.
 func TestStory(t *testing.T) {
+	t.Parallel()
 	settings := settingsOf(t)
 	if settings.address == "" {
 		settings = simulated(t, settings)
@@ -45,6 +46,7 @@ func TestStory(t *testing.T) {
 		{"bad VAAs", (*story).badVAAs},
 		{"the ledger's own rules", (*story).ledgersOwn},
 		{"governance in between", (*story).governs},
+		{"a guardian set expires", (*story).expires},
 		{"puppets and shadow tries", (*story).lookalikes},
 		{"archived by both signatories", (*story).archives},
 		{"from one synchronizer to another", (*story).reassigns},
@@ -58,6 +60,7 @@ func TestStory(t *testing.T) {
 
 // TestWithToken tells the beginning of the story to a simulated participant that asks for tokens, as its administrator: what TOKEN_FILE is for.
 func TestWithToken(t *testing.T) {
+	t.Parallel()
 	settings := settingsOf(t)
 	sim := ledgersim.New(ledgersim.Options{Seed: 2, Packages: []ledgersim.Package{}, Auth: &ledgersim.AuthOptions{Secret: []byte("integration")}})
 	address, err := sim.Start()
@@ -289,7 +292,7 @@ func (s *story) serve() {
 		"anchors.guardian_governance": fmt.Sprintf("%q", w.GuardianGovernance),
 		"database.url_file":           fmt.Sprintf("%q", write(s.root, "database-url", pgtest.Database(s.root))),
 		"database.lease_ttl":          "3s",
-		"api.expiry_margin":           "1s",
+		"api.expiry_margin":           "1m",
 		"api.rate_per_caller":         "0",
 	} {
 		config[key] = value

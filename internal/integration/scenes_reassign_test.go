@@ -81,7 +81,7 @@ func (s *story) unassign(i int, vaa *wormhole.VAA, source, target string) map[*s
 		if away[on], err = on.client.Unassign(record.Note(s.ctx, "unassign a node"), s.app(on, i).Consumer, n.ContractID, source, target); err != nil {
 			s.t.Fatalf("%s: %v", on.name, err)
 		}
-		on.moved(away[on])
+		on.changedBy(away[on].Offset, away[on].UpdateID)
 	}
 	return away
 }
@@ -93,6 +93,6 @@ func (s *story) assign(i int, away map[*side]*submit.Reassignment) {
 		if err != nil {
 			s.t.Fatal(fmt.Errorf("%s: %w", on.name, err))
 		}
-		on.moved(back)
+		on.changedBy(back.Offset, back.UpdateID)
 	}
 }

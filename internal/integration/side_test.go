@@ -265,9 +265,9 @@ func (s *side) tries() map[string]string {
 	return all
 }
 
-// moved takes a reassignment, which changes what the service serves.
-func (s *side) moved(r *submit.Reassignment) {
+// changedBy takes an update that changed what the service serves in another way than learn knows.
+func (s *side) changedBy(offset int64, updateID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last = &submit.Result{Offset: r.Offset, UpdateID: r.UpdateID}
+	s.last = &submit.Result{Offset: offset, UpdateID: updateID}
 }
