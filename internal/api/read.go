@@ -63,8 +63,11 @@ func answerWith[T any](ctx context.Context, s *Service, opts readOptions, would 
 			return none, err
 		}
 		answer, err := compute(ctx, r)
-		if r.usedHistory && restart < maxRestarts && !sameLine(r.view, s.index.View()) {
-			continue
+		if r.usedHistory && !s.continued(r.view) {
+			if restart < maxRestarts {
+				continue
+			}
+			return none, failure(NotReady, "the index was built anew again and again while the answer was computed").with("stream_state", r.status.State)
 		}
 		if err != nil {
 			return none, asError(err).at(r.view.Position())
@@ -73,10 +76,14 @@ func answerWith[T any](ctx context.Context, s *Service, opts readOptions, would 
 	}
 }
 
-// sameLine reports whether the later view continues the ledger of the earlier one, so that history read by now is also the
-// earlier's as far as its offset.
-func sameLine(earlier, later *index.View) bool {
-	return later != nil && later.Position().ParticipantID == earlier.Position().ParticipantID && later.Position().Offset >= earlier.Position().Offset
+// continued reports whether history as read by now is also the view's, as far as its offset: the present view continues it. While a view of
+// another history is being put in place, history can be that one's before the view is, so that is looked at first.
+func (s *Service) continued(view *index.View) bool {
+	if s.status().HistoryReplaced != "" {
+		return false
+	}
+	now := s.index.View()
+	return now != nil && now.Continues(view)
 }
 
 // read meets the options: it refuses, or waits, or gives the view to answer from.
@@ -87,8 +94,9 @@ func (s *Service) read(ctx context.Context, opts readOptions, would candidates) 
 	}
 	waitCtx, cancel := s.waitContext(ctx, opts)
 	defer cancel()
+	var updated *index.View
 	if opts.afterUpdateID != "" {
-		if _, _, err := s.index.WaitUpdate(waitCtx, opts.afterUpdateID); err != nil {
+		if updated, err = s.waitUpdate(waitCtx, opts.afterUpdateID); err != nil {
 			return nil, s.waitFailed(ctx, waitCtx, err, failure(UpdateNotSeen, "the update was not seen within the wait"))
 		}
 	}
@@ -117,8 +125,14 @@ func (s *Service) read(ctx context.Context, opts readOptions, would candidates) 
 			return nil, asError(err)
 		}
 	}
-	// The newest view has all that was waited for, unless another participant's index took its place: take checks that.
-	return s.take(opts)
+	// The newest view has all that was waited for, unless another history's index took its place.
+	if r, err = s.take(opts); err != nil {
+		return nil, err
+	}
+	if updated != nil && !r.view.Continues(updated) {
+		return nil, failure(UpdateNotSeen, "the update was seen in a history of the ledger that another one has replaced").at(r.view.Position())
+	}
+	return r, nil
 }
 
 // take takes the status, then the newest view, and refuses where they are not good enough for the options.

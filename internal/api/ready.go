@@ -34,8 +34,14 @@ type Status struct {
 	ProvenAt     time.Time
 	// LastMessageAt is when the stream last delivered anything; zero before.
 	LastMessageAt time.Time
-	// HaltedAt is the offset of the update that halted the follower, where known.
-	HaltedAt int64
+	// HistoryReplaced is why what the index holds is not of the ledger's history any more (rewound, diverged, another_participant), as
+	// long as the new index is not in place; else "". It is taken back only after the new view can be seen. HistoryReplacedAt is since when
+	// that is known.
+	HistoryReplaced   string
+	HistoryReplacedAt time.Time
+	// HaltedAt is the offset of the update that halted the follower, where known; HaltedAfter the offset after which that update lies, where
+	// it was met in the stream.
+	HaltedAt, HaltedAfter int64
 	// Synchronizers are those that the participant is connected to, sorted.
 	Synchronizers []string
 	// Packages are the ids of the packages seen in contracts, by package name.
@@ -52,12 +58,18 @@ func unready(st Status, view *index.View, now time.Time, bound time.Duration, al
 	switch {
 	case st.ParticipantID != "" && st.ParticipantID != pos.ParticipantID:
 		return failure(NotReady, "the index is of another participant than the one now followed; it is built anew").with("stream_state", st.State)
+	case st.HistoryReplaced != "":
+		return failure(NotReady, fmt.Sprintf("the ledger's history was replaced (%s): nothing of the former one is served, and the index is built anew", st.HistoryReplaced)).
+			with("stream_state", st.State).with("history_replaced", st.HistoryReplaced).with("known_since", st.HistoryReplacedAt.UTC().Format(time.RFC3339Nano))
 	case allowStale:
 		return nil
 	case st.State == stateHalted:
 		e := failure(Halted, "the index is halted: an update can't be decoded or applied")
 		if st.HaltedAt > 0 {
 			e.with("halted_at_offset", strconv.FormatInt(st.HaltedAt, 10))
+		}
+		if st.HaltedAfter > 0 {
+			e.with("halted_after_offset", strconv.FormatInt(st.HaltedAfter, 10))
 		}
 		return e
 	case st.ProvenAt.IsZero() || st.ProvenOffset > pos.Offset:

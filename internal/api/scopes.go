@@ -33,7 +33,7 @@ func (s *Service) ListScopes(ctx context.Context, req *disclosurev1.ListScopesRe
 	return answerWith(ctx, s, opts, nil, func(ctx context.Context, r *reading) (*disclosurev1.ListScopesResponse, error) {
 		if continued {
 			kept, ok := s.pages.get(token.view)
-			if !ok || token.view.filter != filterSum(filter) ||
+			if !ok || token.view.filter != filterSum(filter) || !r.view.Continues(kept.view) ||
 				unready(kept.status, kept.view, r.now, s.cfg.FreshnessBound, opts.allowStale) != nil {
 				return nil, failure(PageTokenExpired, "the page token's place on the ledger is no longer kept, or it belongs to another filter or replica")
 			}

@@ -25,6 +25,9 @@ type Deps struct {
 	Index Index
 	// Status is asked at every call.
 	Status func() Status
+	// FindUpdate asks the participant that is followed where an update is, for updates of which history knows nothing; nil asks nobody. It is
+	// called by several goroutines at once, and ends with its context.
+	FindUpdate func(ctx context.Context, updateID string) (participantID string, offset int64, found bool)
 	// Now is the clock that freshness and rates go by; nil is time.Now.
 	Now func() time.Time
 	// Log gets the access log (info, or error for INTERNAL); nil discards.

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	"github.com/disclosured/disclosured/internal/index"
 	"github.com/disclosured/disclosured/internal/wormhole"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
@@ -21,6 +23,9 @@ type Service struct {
 	// stopping ends when the server begins to stop: waits end with it.
 	stopping context.Context
 	pages    *pages
+	// findUpdate is Deps.FindUpdate; finding holds a token per call of it.
+	findUpdate func(ctx context.Context, updateID string) (participantID string, offset int64, found bool)
+	finding    chan struct{}
 	// auditing holds a token per full audit that may run at once: one.
 	auditing  chan struct{}
 	verdicts  verdicts
@@ -32,6 +37,7 @@ type Service struct {
 func newService(cfg Config, deps Deps, stopping context.Context) *Service {
 	return &Service{
 		cfg: cfg, index: deps.Index, status: deps.Status, now: deps.Now, stopping: stopping,
+		findUpdate: deps.FindUpdate, finding: make(chan struct{}, maxFinds),
 		pages: newPages(deps.Now), auditing: make(chan struct{}, 1),
 		verdicts:  verdicts{newLRU[verdictKey, func() signedBy](cfg.VerdictCacheEntries, cfg.VerdictCacheBytes)},
 		forecasts: forecasts{lru: newLRU[forecastKey, []life](maxForecasts, maxLivesBytes)},
@@ -301,6 +307,7 @@ func (s *Service) GetServerInfo(ctx context.Context, _ *disclosurev1.GetServerIn
 		answer.Packages = append(answer.Packages, &disclosurev1.PackageInfo{Name: name, SeenIds: status.Packages[name], PinnedIds: info.PinnedPackages[name]})
 	}
 	if view == nil {
+		answer.Answer = s.answerWithoutIndex(status)
 		return answer, nil
 	}
 	r := &reading{status: status, view: view, now: s.now()}
@@ -309,6 +316,18 @@ func (s *Service) GetServerInfo(ctx context.Context, _ *disclosurev1.GetServerIn
 	answer.ActiveNodes, answer.Scopes = int64(stats.Nodes), int64(stats.Scopes)
 	answer.HistorySinceOffset = s.historySince(ctx, view)
 	return answer, nil
+}
+
+// answerWithoutIndex says who is followed and where that ledger ends, while there is no index: offset 0, and nothing is fresh. Nil where
+// the participant was not reached yet.
+func (s *Service) answerWithoutIndex(status Status) *disclosurev1.Answer {
+	if status.ParticipantID == "" {
+		return nil
+	}
+	return &disclosurev1.Answer{
+		Position:  &disclosurev1.Position{ParticipantId: status.ParticipantID},
+		Freshness: &disclosurev1.Freshness{Bound: durationpb.New(s.cfg.FreshnessBound), LedgerEnd: status.LedgerEnd},
+	}
 }
 
 // historySince is the offset after which history is complete. Where the store can't be asked it is the view's own: that claims
