@@ -316,6 +316,8 @@ func (d *daemon) apiConfig() api.Config {
 	config.Listen, config.OpsListen, config.InsecureListen = a.Listen, d.cfg.Ops.Listen, a.InsecureListen
 	config.TLS = api.TLSFiles{CertFile: a.CertFile, KeyFile: a.KeyFile, ClientCAFile: a.ClientCAFile}
 	config.FreshnessBound = a.FreshnessBound
+	// A proof can be an interval old when the connection is lost, and the first try to make it anew takes less than another and a second.
+	config.ConnectionGrace = 2*d.cfg.Participant.PollInterval + time.Second
 	config.MaxWait = a.MaxWait
 	config.ExpiryMargin = a.ExpiryMargin
 	config.DefaultWait = min(config.DefaultWait, a.MaxWait)

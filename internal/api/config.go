@@ -17,7 +17,7 @@ type Config struct {
 	// Listen is the gRPC address, "host:port". Other addresses than loopback need InsecureListen.
 	Listen string
 	// OpsListen is the address of the operator's HTTP endpoints (/metrics, /livez, /readyz, /healthz); "" is none. They show no
-	// party, contract or digest, so the address is free.
+	// party, contract or digest, so the address is free; a participant's and a synchronizer's id they do show.
 	OpsListen string
 	// InsecureListen allows Listen to be reached from other hosts although callers are not authorized yet: whoever reaches the
 	// address can read every replay node.
@@ -27,6 +27,9 @@ type Config struct {
 
 	// FreshnessBound is the age of the last proof of completeness beyond which calls are refused unless they allow stale answers.
 	FreshnessBound time.Duration
+	// ConnectionGrace is how old the last proof may be while the ledger is not followed before the service is not ready. Calls go by
+	// FreshnessBound alone.
+	ConnectionGrace time.Duration
 	// ExpiryMargin is how long before its guardian set expires a VAA that verifies is called EXPIRES_SOON instead of REDEEMABLE.
 	ExpiryMargin time.Duration
 	// VerdictCacheEntries and VerdictCacheBytes (estimated) bound what is remembered of VAAs' signatures.
@@ -110,10 +113,11 @@ type Info struct {
 // DefaultConfig is a server on loopback for one host's callers and a replica's load.
 func DefaultConfig() Config {
 	return Config{
-		Listen:         "127.0.0.1:7420",
-		OpsListen:      "127.0.0.1:7421",
-		FreshnessBound: 15 * time.Second,
-		ExpiryMargin:   time.Hour,
+		Listen:          "127.0.0.1:7420",
+		OpsListen:       "127.0.0.1:7421",
+		FreshnessBound:  15 * time.Second,
+		ConnectionGrace: 3 * time.Second,
+		ExpiryMargin:    time.Hour,
 
 		VerdictCacheEntries: 8192, VerdictCacheBytes: 32 << 20,
 
@@ -150,6 +154,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	positive("freshness bound", c.FreshnessBound > 0)
+	positive("connection grace", c.ConnectionGrace > 0)
 	positive("verdict cache entries", c.VerdictCacheEntries > 0)
 	positive("verdict cache bytes", c.VerdictCacheBytes > 0)
 	if c.ExpiryMargin < 0 {

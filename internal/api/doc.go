@@ -38,9 +38,12 @@
 //
 // # Ready
 //
-// There is one notion of readiness (ready.go): a view that belongs to the participant followed, a proof of completeness not
-// older than the bound, a follower that is not halted. Calls, /readyz, grpc.health and GetServerInfo ask the same function, so
-// they can't disagree. Connections come and go without moving it: within the bound a lost stream harms no answer.
+// What calls ask for (ready.go): a view that belongs to the participant followed, a proof of completeness not older than the bound, a
+// follower that is not halted. A lost connection does not matter to them: within the bound it harms no answer.
+//
+// /readyz, grpc.health, GetServerInfo and disclosured_ready ask for that, and that the ledger is being followed, in one function, so that
+// they can't disagree. A connection that is lost is not seen until it has been away for a grace time: streams end and begin again
+// all the time.
 //
 // # Limits
 //

@@ -8,7 +8,9 @@ import (
 )
 
 // opsHandler are the operator's endpoints. /livez is 200 as long as the process serves: a supervisor restarts it otherwise, and a
-// restart mends nothing that is wrong with the ledger. /readyz is 200 or 503 as the calls would be answered. /healthz says why.
+// restart mends nothing that is wrong with the ledger. /readyz is 200 or 503 as the calls would be answered. /healthz says why, in
+// fixed words: what exactly is wrong can name parties, contracts and hosts, and is in the log, which has another audience than a port that may
+// be open to a whole network.
 func (s *Server) opsHandler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	if metrics != nil {
@@ -95,7 +97,7 @@ func (s *Server) healthReport() healthReport {
 	if refused != nil {
 		report.Reason, report.Message = string(refused.Reason), refused.Message
 	}
-	report.Stream.State, report.Stream.Detail = status.State, status.Detail
+	report.Stream.State, report.Stream.Detail = status.State, streamDetails[status.State]
 	report.Stream.ParticipantID, report.Stream.LedgerAPIVersion = status.ParticipantID, status.LedgerAPIVersion
 	report.Stream.LedgerEnd, report.Stream.HaltedAt = status.LedgerEnd, status.HaltedAt
 	report.Stream.LastMessageAt, report.Stream.Synchronizers = optionalTime(status.LastMessageAt), status.Synchronizers

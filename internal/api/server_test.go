@@ -92,12 +92,39 @@ func TestE06ReadinessFalls(t *testing.T) {
 			t.Fatal("not ready on a quiet ledger")
 		}
 	}
-	w.setStatus(func(s *api.Status) { s.State, s.Detail = "reconnecting", "the participant does not answer" })
 	w.setNow(w.clock().Add(15 * time.Second))
 	if !w.ready() {
 		t.Error("not ready within the bound")
 	}
-	w.setNow(w.clock().Add(time.Millisecond))
+	w.proven()
+	for _, state := range []string{"reconnecting", "connecting", "waiting"} {
+		w.setStatus(func(s *api.Status) { s.State, s.Detail = state, "the participant does not answer" })
+		if !w.ready() {
+			t.Errorf("%s: not ready although the connection was there a moment ago", state)
+		}
+		lost := w.clock()
+		w.setNow(lost.Add(3 * time.Second))
+		if !w.ready() {
+			t.Errorf("%s: not ready within the grace", state)
+		}
+		w.setNow(lost.Add(3*time.Second + time.Millisecond))
+		if w.ready() {
+			t.Errorf("%s: ready although the ledger is not followed", state)
+		}
+		if code, text := w.get("/readyz"); code != 503 || !strings.HasPrefix(text, "NOT_READY: the connection") {
+			t.Errorf("%s: /readyz is %d %q", state, code, text)
+		}
+		if answer, err := w.client.GetCoreState(t.Context(), &disclosurev1.GetCoreStateRequest{}); err != nil || !answer.GetAnswer().GetFreshness().GetFresh() {
+			t.Errorf("%s: a call within the bound: %v, %v", state, answer.GetAnswer(), err)
+		}
+		w.setStatus(func(s *api.Status) { s.State = "live" })
+		if !w.ready() {
+			t.Errorf("%s: not ready after it, although the ledger is followed", state)
+		}
+		w.proven()
+	}
+	w.setStatus(func(s *api.Status) { s.State = "reconnecting" })
+	w.setNow(w.clock().Add(15*time.Second + time.Millisecond))
 	if w.ready() {
 		t.Error("ready past the bound")
 	}
@@ -105,6 +132,7 @@ func TestE06ReadinessFalls(t *testing.T) {
 		t.Errorf("/readyz is %d %q", code, text)
 	}
 	w.proven()
+	w.setStatus(func(s *api.Status) { s.State = "live" })
 	if !w.ready() {
 		t.Error("not ready after a new proof")
 	}
@@ -116,8 +144,15 @@ func TestE06ReadinessFalls(t *testing.T) {
 
 func TestHealthz(t *testing.T) {
 	w := populated(t)
-	w.setStatus(func(s *api.Status) { s.State, s.HaltedAt, s.Detail = "halted", 9_007_199_254_740_993, "an update" })
+	w.setStatus(func(s *api.Status) {
+		s.State, s.HaltedAt, s.Detail = "halted", 9_007_199_254_740_993, "contract 00abcdef of Wormhole.Core.Replay:ReplayNode: party mallory::1220ab is not known at db.example"
+	})
 	code, text := w.get("/healthz")
+	for _, secret := range []string{"00abcdef", "mallory", "db.example", operator, consumer, cid("root"), digest("").String()} {
+		if strings.Contains(text, secret) {
+			t.Errorf("/healthz shows %q: %s", secret, text)
+		}
+	}
 	var report struct {
 		Ready  bool
 		Reason string

@@ -44,7 +44,12 @@ func newService(cfg Config, deps Deps, stopping context.Context) *Service {
 	}
 }
 
-// ready says why the service is not ready, or returns nil.
+// following are the states in which the ledger's updates, or a snapshot of it, come in.
+var following = map[string]bool{"live": true, "snapshot": true}
+
+// ready says why the service is not ready, or returns nil. It asks for more than a call does: what was proven a moment ago is right without a
+// connection too, and is answered; but who chooses among replicas should not choose one that can only grow older. The grace keeps
+// streams that end and begin again, as they do all the time, from being seen here.
 func (s *Service) ready() *Error {
 	status := s.status()
 	view := s.index.View()
@@ -54,6 +59,8 @@ func (s *Service) ready() *Error {
 		refused = failure(ShuttingDown, "the server stops")
 	case refused == nil && status.State == stateStopped:
 		refused = failure(NotReady, "the ledger is no longer followed").with("stream_state", status.State)
+	case refused == nil && !following[status.State] && ageOf(status, s.now()) > s.cfg.ConnectionGrace:
+		refused = failure(NotReady, "the connection to the participant is lost, and the last proof of completeness ages").with("stream_state", status.State)
 	}
 	if refused != nil && view != nil {
 		refused.at(view.Position())
@@ -396,11 +403,11 @@ var errHistoryPaused = errors.New("history did not answer a moment ago, and is l
 
 // streamDetails are what callers are told of a follower's state. Its own detail names the operator's hosts, users and faults.
 var streamDetails = map[string]string{
-	"connecting":   "the participant or the database was not reached yet",
-	"waiting":      "something that the service needs is not there on the participant yet",
+	"connecting":   "the participant or the database was not reached yet, or another process holds the writer's lease",
+	"waiting":      "something that the service needs, a package or a right, is not there on the participant yet: see the log",
 	"snapshot":     "the active contracts are being read",
 	"reconnecting": "the stream from the participant was lost and is being made again",
-	stateHalted:    "an update can't be decoded or applied; the operator has to act",
+	stateHalted:    "an update can't be decoded or applied; the operator has to act: see the log",
 	stateStopped:   "the ledger is no longer followed",
 }
 

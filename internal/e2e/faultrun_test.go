@@ -349,7 +349,8 @@ Made by the tests of internal/e2e (go test ./internal/e2e -run TestFaults -updat
 ledger and readers whose answers were compared with the ledger's truth all the time, was seen to do. In none was an answer wrong. The bound on
 the age of the last proof (api.freshness_bound) was ` + freshnessBound.String() + ` and the ledger end was asked for every 100 ms; by default
 (participant.poll_interval) they are 15s and 1s, and what follows from them takes as much longer. The retries are the service's own.
-"Ready" is /readyz and grpc.health. Where calls are refused, the reason is that of [errors.md](errors.md).
+"Ready" is /readyz and grpc.health. It is lost before answers are refused: while the ledger is not followed it holds until the last proof is older
+than twice the poll interval and a second (3s by default; NOT_READY), where calls are answered to the bound. Where calls are refused, the reason is that of [errors.md](errors.md).
 
 | what happens | index in | stream | callers see | metrics that tell | after it |
 |---|---|---|---|---|---|

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -352,10 +352,9 @@ func (s *service) info() (*disclosurev1.GetServerInfoResponse, error) {
 	return s.api.GetServerInfo(ctx, &disclosurev1.GetServerInfoRequest{})
 }
 
-// waitState waits until the follower's state is the one given, and returns what it says about it.
+// waitState waits until the follower's state is the one given, and returns what the log says about how the last connection ended, if it does.
 func (s *service) waitState(within time.Duration, state string) string {
 	s.t.Helper()
-	detail := ""
 	until(s.t, within, "the stream's state is "+state, func() error {
 		info, err := s.info()
 		if err != nil {
@@ -364,25 +363,22 @@ func (s *service) waitState(within time.Duration, state string) string {
 		if info.StreamState != state {
 			return fmt.Errorf("it is %s: %s", info.StreamState, info.StreamDetail)
 		}
-		// Callers are told the state; what exactly is wrong is the operator's to read.
-		_, text, err := s.get("/healthz")
-		if err != nil {
-			return err
-		}
-		var report struct {
-			Stream struct{ State, Detail string }
-		}
-		if err := json.Unmarshal([]byte(text), &report); err != nil {
-			return fmt.Errorf("/healthz: %w", err)
-		}
-		if report.Stream.State != state {
-			return fmt.Errorf("it is %s: %s", report.Stream.State, report.Stream.Detail)
-		}
-		detail = report.Stream.Detail
 		return nil
 	})
+	// Callers are told the state; what exactly is wrong is the operator's to read.
+	ends := connectionEnded.FindAllStringSubmatch(s.errOut.String(), -1)
+	if len(ends) == 0 {
+		return ""
+	}
+	detail := ends[len(ends)-1][1]
+	if unquoted, err := strconv.Unquote(detail); err == nil {
+		return unquoted
+	}
 	return detail
 }
+
+// connectionEnded finds the error in the log's line of a connection to the ledger that ended.
+var connectionEnded = regexp.MustCompile(`msg="the connection to the ledger ended" .*?error=("(?:[^"\\]|\\.)*"|\S+)`)
 
 // metrics are the samples of one scrape, by the whole text before the value: name{labels}.
 func (s *service) metrics() map[string]float64 {

@@ -81,7 +81,13 @@ func TestStandbyTakesOver(t *testing.T) {
 	j := newJudge(t, w)
 	startLoad(w, j, 1, 20*time.Millisecond)
 	second := serve(t, base)
-	checkMentions(t, "the standby's detail", second.waitState(patience, "connecting"), "lease")
+	second.waitState(patience, "connecting")
+	until(t, patience, "the standby says what it waits for", func() error {
+		if !strings.Contains(second.errOut.String(), "waiting for the writer's lease") {
+			return errNotYet
+		}
+		return nil
+	})
 	second.waitNotReady(patience, "NOT_SEEDED")
 	second.live()
 	survive(t, second, 2*ttl) // as long as the first renews

@@ -3636,9 +3636,11 @@ type GetServerInfoResponse struct {
 	Version string  `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// connecting, waiting, snapshot, live, reconnecting, halted, stopped.
 	StreamState string `protobuf:"bytes,3,opt,name=stream_state,json=streamState,proto3" json:"stream_state,omitempty"`
-	// What that state means, in fixed words. What exactly is wrong is the operator's to know: it is in the log and at /healthz.
+	// What that state means, in fixed words. What exactly is wrong is the operator's to know: it is in the log.
 	StreamDetail string `protobuf:"bytes,4,opt,name=stream_detail,json=streamDetail,proto3" json:"stream_detail,omitempty"`
-	Ready        bool   `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`
+	// As /readyz and grpc.health say it: connected to the ledger or lost a moment ago, seeded, proven within the bound, not halted. Calls within the
+	// bound are answered without the connection too.
+	Ready bool `protobuf:"varint,5,opt,name=ready,proto3" json:"ready,omitempty"`
 	// Why not ready, as the reason of an error; empty when ready.
 	NotReadyReason   string         `protobuf:"bytes,6,opt,name=not_ready_reason,json=notReadyReason,proto3" json:"not_ready_reason,omitempty"`
 	LedgerApiVersion string         `protobuf:"bytes,7,opt,name=ledger_api_version,json=ledgerApiVersion,proto3" json:"ledger_api_version,omitempty"`
