@@ -55,7 +55,7 @@ func (d *daemon) run(ctx context.Context) error {
 	current := newLate()
 	watchLevels(metrics, current)
 	deps := api.Deps{
-		Index: current, Status: current.status, Log: d.log, Metrics: metrics.API, MetricsHandler: metrics.Handler(),
+		Index: current, Status: current.status, FindUpdate: current.findUpdate, Log: d.log, Metrics: metrics.API, MetricsHandler: metrics.Handler(),
 	}
 	guard := d.startGuard(&deps, metrics)
 	server, err := api.New(d.apiConfig(), deps)
@@ -451,6 +451,16 @@ func (l *late) WaitUpdate(ctx context.Context, updateID string) (*index.View, in
 // History is asked only for what a view says, and there is no view before the index is open.
 func (l *late) History() index.History { return l.opened.Load().index.History() }
 
+// findUpdate asks the participant; that it does not answer is no news to whoever asked.
+func (l *late) findUpdate(ctx context.Context, updateID string) (participantID string, offset int64, found bool) {
+	o := l.opened.Load()
+	if o == nil {
+		return "", 0, false
+	}
+	at, found, err := o.follower.FindUpdate(ctx, updateID)
+	return at.ParticipantID, at.Offset, found && err == nil
+}
+
 func (l *late) status() api.Status {
 	o := l.opened.Load()
 	if o == nil {
@@ -460,6 +470,7 @@ func (l *late) status() api.Status {
 	return api.Status{
 		State: string(s.State), Detail: s.Detail, ParticipantID: s.ParticipantID, LedgerAPIVersion: s.LedgerAPIVersion,
 		LedgerEnd: s.LedgerEnd, ProvenOffset: s.ProvenOffset, ProvenAt: s.ProvenAt, LastMessageAt: s.LastMessageAt,
-		HaltedAt: s.HaltedAt, Synchronizers: s.Synchronizers, Packages: s.Packages,
+		HistoryReplaced: string(s.HistoryReplaced), HistoryReplacedAt: s.HistoryReplacedAt,
+		HaltedAt: s.HaltedAt, HaltedAfter: s.HaltedAfter, Synchronizers: s.Synchronizers, Packages: s.Packages,
 	}
 }
