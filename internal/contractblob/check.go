@@ -88,7 +88,7 @@ func check(blob []byte, facts *Facts, schemas []damlvalue.Type) error {
 	if err := e.compareArgument(facts.Argument); err != nil {
 		return err
 	}
-	c := e.contract
+	c := &e.contract
 	version := c.ContractID.Version()
 	if version != V12 {
 		// These versions hash the argument as the blob has it.

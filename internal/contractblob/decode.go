@@ -56,7 +56,8 @@ func Decode(blob []byte) (*Contract, error) {
 	if err := e.decodeArgument(); err != nil {
 		return nil, fmt.Errorf("created event blob: %w", err)
 	}
-	return e.contract, nil
+	c := e.contract // without the argument's bytes, which are the caller's blob
+	return &c, nil
 }
 
 // ContractIDOf reads the contract id that a blob is of, and everything else but the argument only as far as to see that it is well
@@ -71,7 +72,7 @@ func ContractIDOf(blob []byte) (ContractID, error) {
 
 // envelope is a blob whose argument was not yet decoded.
 type envelope struct {
-	contract *Contract
+	contract Contract
 	// argument is the bytes of the argument, a part of the blob.
 	argument []byte
 }
@@ -89,13 +90,18 @@ func (e *envelope) decodeArgument() error {
 	return nil
 }
 
-// openEnvelope reads everything of a blob but the argument.
 func openEnvelope(blob []byte) (*envelope, error) {
+	e := &envelope{}
+	return e, e.open(blob)
+}
+
+// open reads everything of a blob but the argument.
+func (e *envelope) open(blob []byte) error {
 	if len(blob) == 0 {
-		return nil, fmt.Errorf("%w: empty", ErrMalformed)
+		return fmt.Errorf("%w: empty", ErrMalformed)
 	}
 	if len(blob) > MaxBlobBytes {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(blob), MaxBlobBytes)
+		return fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(blob), MaxBlobBytes)
 	}
 	var version, payload []byte
 	m := newMessage("versioned", blob)
@@ -111,22 +117,22 @@ func openEnvelope(blob []byte) (*envelope, error) {
 	})
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case string(version) == SerializationKeyless:
-		return openContract(SerializationKeyless, payload)
+		return e.openContract(SerializationKeyless, payload)
 	case string(version) == SerializationKeyed:
-		return openContract(SerializationKeyed, payload)
+		return e.openContract(SerializationKeyed, payload)
 	case len(version) == 0:
-		return nil, fmt.Errorf("versioned: %w: no version", ErrMalformed)
+		return fmt.Errorf("versioned: %w: no version", ErrMalformed)
 	default:
-		return nil, fmt.Errorf("versioned: %w: serialization version %q", ErrUnsupported, clip(string(version)))
+		return fmt.Errorf("versioned: %w: serialization version %q", ErrUnsupported, clip(string(version)))
 	}
 }
 
 // openContract reads a FatContractInstance.
-func openContract(version string, payload []byte) (*envelope, error) {
-	c := &Contract{SerializationVersion: version}
-	e := &envelope{contract: c}
+func (e *envelope) openContract(version string, payload []byte) error {
+	c := &e.contract
+	c.SerializationVersion = version
 	var contractID, template, key, authentication []byte
 	var createdAt uint64
 	m := newMessage("contract", payload)
@@ -157,30 +163,27 @@ func openContract(version string, payload []byte) (*envelope, error) {
 		}
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if c.ContractID, err = ContractIDFromBytes(contractID); err != nil {
-		return nil, err
+		return err
 	}
 	if c.TemplateID, err = decodeIdentifier(template); err != nil {
-		return nil, err
+		return err
 	}
 	c.CreatedAt = int64(createdAt)
 	if c.Salt, err = decodeAuthentication(authentication); err != nil {
-		return nil, err
+		return err
 	}
 	if key != nil {
 		if c.Key, err = decodeKey(key); err != nil {
-			return nil, err
+			return err
 		}
 		if err := c.joinMaintainers(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	if err := c.check(); err != nil {
-		return nil, err
-	}
-	return e, nil
+	return c.check()
 }
 
 // joinMaintainers adds the key's maintainers, which a blob gives apart, to the signatories.

@@ -14,28 +14,27 @@ import (
 
 // Sealed is a created event blob of which everything was read but its argument. Whoever checks blobs that others hand out recomputes
 // their ids straight from the argument's bytes: no values are made of them, so that it costs little more than the hash itself.
-type Sealed struct{ envelope *envelope }
+type Sealed struct{ envelope }
 
 // Open reads a created event blob but for its argument. Its errors are those of Decode. The result refers to blob.
 func Open(blob []byte) (*Sealed, error) {
-	e, err := openEnvelope(blob)
-	if err != nil {
+	s := &Sealed{}
+	if err := s.open(blob); err != nil {
 		return nil, fmt.Errorf("created event blob: %w", err)
 	}
-	return &Sealed{e}, nil
+	return s, nil
 }
 
 // Contract is what the blob says, without the argument and not to be changed.
-func (s *Sealed) Contract() *Contract { return s.envelope.contract }
+func (s *Sealed) Contract() *Contract { return &s.contract }
 
 // Decode is the whole contract, as the function Decode gives it.
 func (s *Sealed) Decode() (*Contract, error) {
-	whole := *s.envelope.contract
-	e := envelope{contract: &whole, argument: s.envelope.argument}
-	if err := e.decodeArgument(); err != nil {
+	whole := s.envelope
+	if err := whole.decodeArgument(); err != nil {
 		return nil, fmt.Errorf("created event blob: %w", err)
 	}
-	return &whole, nil
+	return &whole.contract, nil
 }
 
 // Leaf is a value without parts in an argument, a map's keys included, but for units, numerics, enums and what is in variants and
@@ -55,11 +54,11 @@ type Leaf struct {
 // wrap ErrMalformed, damlvalue.ErrShape where the argument is not of that type, ErrMismatch, or ErrUnverifiable for ids of other
 // versions, which say nothing about labels. After an error what visit was given is worth nothing.
 func (s *Sealed) Recompute(schema damlvalue.Type, visit func(Leaf)) error {
-	c := s.envelope.contract
+	c := &s.contract
 	if c.ContractID.Version() != V12 {
 		return fmt.Errorf("computing a contract id by schema: %w: an id of version %s", ErrUnverifiable, c.ContractID.Version())
 	}
-	w := walker{digester: newDigester(), buf: s.envelope.argument, visit: visit}
+	w := walker{digester: newDigester(), buf: s.argument, visit: visit}
 	w.byte(encodingTyped)
 	w.byte(purposeContract)
 	w.text(c.PackageName)
@@ -403,23 +402,24 @@ var textSetType = damlvalue.GenMapType{Key: damlvalue.TextType, Value: damlvalue
 // An entry of a set of texts, as participants write it, is the head of the entry, of its key and of the key's text, each with a length of one
 // byte, the text, and a unit.
 const (
-	entryFrame = 8    // bytes of an entry's content beside its text
-	shortText  = 0x70 // so that every length is one byte
+	entryFrame = 8 // bytes of an entry's content beside its text
 	entryHeads = (elementsField<<3 | 2) | (firstField<<3|2)<<16 | (textField<<3|2)<<32
 	entryUnit  = (secondField<<3 | 2) | 2<<8 | (unitField<<3|2)<<16
+	halfText   = 32 // shortEntries takes texts from this length to twice of it: all that nodes of less than 33 digits of prefix hold
 )
 
-// shortEntries hashes the entries from at on of a set of texts, as long as the texts are short and ASCII without NUL, and the entries written
-// as participants write them. It returns the end of the last one.
+// shortEntries hashes the entries from at on of a set of texts, as long as the texts are ASCII without NUL and of 32 to 64 bytes, as what nodes
+// hold of digests is, and the entries are written as participants write them. It returns the end of the last one.
 func (w *walker) shortEntries(at, hi int) int {
-	const low, high = 0x0101010101010101, 0x8080808080808080
+	const high = 0x8080808080808080
+	d := w.digester
 	for {
 		b := w.buf[at:hi]
-		if len(b) < 2+entryFrame {
+		if len(b) < 2+entryFrame+halfText {
 			return at
 		}
 		n := int(b[1]) - entryFrame
-		if n < 8 || n > shortText || len(b) < 2+entryFrame+n {
+		if n < halfText || n > 2*halfText || len(b) < 2+entryFrame+n {
 			return at
 		}
 		// The six bytes before the text, and the four behind it, at once.
@@ -427,35 +427,36 @@ func (w *walker) shortEntries(at, hi int) int {
 		if binary.LittleEndian.Uint64(b)&(1<<48-1) != heads || binary.LittleEndian.Uint32(b[6+n:]) != entryUnit {
 			return at
 		}
+		// The text's first half and its last, which overlap.
 		text := b[6 : 6+n]
-		out := w.room(1 + 4 + n + 1)
-		out[0], out[5+n] = tagText, tagUnit
+		first, last := (*[halfText]byte)(text), (*[halfText]byte)(text[n-halfText:])
+		if (oddBits(first)|oddBits(last))&high != 0 {
+			return at // to be read the long way
+		}
+		const most = 1 + 4 + 2*halfText + 1
+		if d.n > len(d.buf)-most {
+			d.flush()
+		}
+		out := d.buf[d.n:][:most]
+		d.n += 1 + 4 + n + 1
+		out[0] = tagText
 		binary.BigEndian.PutUint32(out[1:], uint32(n))
-		// Eight bytes at a time, the last eight perhaps in part a second time, and copied as they are looked at. As in plainText, the high bits
-		// tell.
-		last := binary.LittleEndian.Uint64(text[n-8:])
-		odd := last | (last - low)
-		binary.LittleEndian.PutUint64(out[5+n-8:], last)
-		for from, to := text, out[5:5+n]; len(from) >= 16 && len(to) >= 16; from, to = from[16:], to[16:] {
-			first, second := binary.LittleEndian.Uint64(from), binary.LittleEndian.Uint64(from[8:])
-			odd |= first | (first - low) | second | (second - low)
-			binary.LittleEndian.PutUint64(to, first)
-			binary.LittleEndian.PutUint64(to[8:], second)
-		}
-		if n&8 != 0 {
-			v := binary.LittleEndian.Uint64(text[n&^15:])
-			odd |= v | (v - low)
-			binary.LittleEndian.PutUint64(out[5+n&^15:], v)
-		}
-		if odd&high != 0 {
-			w.n -= len(out) // to be read the long way
-			return at
-		}
+		*(*[halfText]byte)(out[5:]) = *first
+		*(*[halfText]byte)(out[5+n-halfText:]) = *last
+		out[5+n] = tagUnit
 		if w.visit != nil {
 			w.visit(Leaf{Field: w.field, Kind: damlvalue.TextType, Bytes: text})
 		}
 		at += 2 + entryFrame + n
 	}
+}
+
+// oddBits has a byte's high bit set if that byte, or one before it of the same eight, is not ASCII or is NUL: see plainText.
+func oddBits(b *[halfText]byte) uint64 {
+	const low = 0x0101010101010101
+	v0, v1 := binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:])
+	v2, v3 := binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+	return v0 | (v0 - low) | v1 | (v1 - low) | v2 | (v2 - low) | v3 | (v3 - low)
 }
 
 // record hashes a record's fields with their labels. Trailing None fields don't count.
