@@ -35,7 +35,8 @@ func watchLevels(m *telemetry.Metrics, current *late) {
 		s := o.follower.Status()
 		return telemetry.StreamLevels{
 			State: string(s.State), LedgerEnd: s.LedgerEnd, ProvenOffset: s.ProvenOffset, ProvenAt: s.ProvenAt,
-			LastMessageAt: s.LastMessageAt, HaltedAt: s.HaltedAt, StuckAt: s.StuckAt,
+			LastMessageAt: s.LastMessageAt, HaltedAt: s.HaltedAt, HaltedAfter: s.HaltedAfter, StuckAt: s.StuckAt,
+			HistoryReplaced: s.HistoryReplaced != "",
 		}
 	})
 	m.Index.Watch(func() (telemetry.IndexLevels, bool) {

@@ -18,15 +18,17 @@ type StreamLevels struct {
 	LedgerEnd, ProvenOffset int64
 	// ProvenAt and LastMessageAt are zero before the first.
 	ProvenAt, LastMessageAt time.Time
-	// HaltedAt and StuckAt are offsets, 0 where not the case or not known.
-	HaltedAt, StuckAt int64
+	// HaltedAt, HaltedAfter and StuckAt are offsets, 0 where not the case or not known.
+	HaltedAt, HaltedAfter, StuckAt int64
+	// HistoryReplaced says that what the index holds is of a history that another one has replaced.
+	HistoryReplaced bool
 }
 
 // Stream is the metrics of following the ledger. Its methods can be called concurrently.
 type Stream struct {
 	levels                                       *sampled
 	state, end, proven, proofAge, messageAge     *prometheus.Desc
-	haltedAt, stuckAt                            *prometheus.Desc
+	haltedAt, haltedAfter, stuckAt, replaced     *prometheus.Desc
 	entered, updates, ignored, blobs             *prometheus.CounterVec
 	reconnects, reseeds, halts, applied, events  *prometheus.CounterVec
 	applySeconds, seedSeconds, proofSeconds      *prometheus.HistogramVec
@@ -43,6 +45,8 @@ func newStream(registry *prometheus.Registry) *Stream {
 	s.proofAge = s.levels.desc("disclosured_stream_proof_age_seconds", "Age of the last proof that the index is complete; +Inf before the first.")
 	s.messageAge = s.levels.desc("disclosured_stream_last_message_age_seconds", "Time since the update stream last delivered anything; +Inf before the first. Silence alone is no fault.")
 	s.haltedAt = s.levels.desc("disclosured_stream_halted_at_offset", "The offset of the update that halted the follower, 0 where not halted or not known.")
+	s.haltedAfter = s.levels.desc("disclosured_stream_halted_after_offset", "The offset after which the update lies that halted the follower, which is known also where the update does not tell its own; 0 where not halted.")
+	s.replaced = s.levels.desc("disclosured_stream_history_replaced", "1 while the index is of a history of the ledger that another one has replaced, so that nothing of it is served; else 0.")
 	s.stuckAt = s.levels.desc("disclosured_stream_stuck_at_offset", "The offset after which the stream ended without progress again and again, 0 where it did not.")
 	registry.MustRegister(s.levels)
 	s.entered = counter(registry, "disclosured_stream_state_entered_total", "States entered.", "state")
@@ -82,7 +86,9 @@ func (s *Stream) Watch(now func() time.Time, levels func() StreamLevels) {
 		emit(s.proofAge, age(l.ProvenAt))
 		emit(s.messageAge, age(l.LastMessageAt))
 		emit(s.haltedAt, float64(l.HaltedAt))
+		emit(s.haltedAfter, float64(l.HaltedAfter))
 		emit(s.stuckAt, float64(l.StuckAt))
+		emit(s.replaced, oneIf(l.HistoryReplaced))
 	})
 }
 
