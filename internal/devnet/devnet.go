@@ -1,6 +1,10 @@
 // Package devnet makes a small Wormhole on any participant, simulated or real: the parties, the anchors (CoreState with a development
 // guardian set, the two registries), some apps with a replay trie each, and VAAs for them signed by the development guardians.
 //
+// It is made once (Make), or made as far as it is missing (Ensure): each step of Ensure looks for what it would make, in the order in which
+// one thing needs the other, so that it can be interrupted after any step and goes on from there. What it can't see is a submission of an
+// earlier run that is still on its way: its contract would then be made twice, which the next run reports.
+//
 // The demo, the simulated ledger's command and the end-to-end tests share it. It knows a participant only through package submit, so
 // whatever it makes came through the Ledger API. Its guardians' keys are public: nothing that it makes guards anything.
 package devnet
