@@ -151,7 +151,7 @@ func printRedeem(out io.Writer, answer *disclosurev1.PrepareRedeemResponse) erro
 		if c.UpdateId != "" {
 			row("consumed by", "update %s at offset %d, record time %s", c.UpdateId, c.Offset, c.RecordTime.AsTime().Format(time.RFC3339Nano))
 		} else {
-			row("consumed", "at or before offset %d, where this service's history begins", c.BeforeHistoryOffset)
+			row("consumed", "%s", consumedText(c))
 		}
 	}
 	if n := answer.ReplayNode; n != nil {
@@ -180,14 +180,30 @@ func printRedeem(out io.Writer, answer *disclosurev1.PrepareRedeemResponse) erro
 	return err
 }
 
+// consumedText says when a digest was consumed by an update that is not known, and why it is not.
+func consumedText(c *disclosurev1.Consumption) string {
+	if c.HistoryUnavailable {
+		return fmt.Sprintf("at or before offset %d; which update it was history did not tell in time: ask again", c.BeforeHistoryOffset)
+	}
+	return fmt.Sprintf("at or before offset %d, by an update that this service's history does not know", c.BeforeHistoryOffset)
+}
+
 // churnText says how long a signer may take.
 func churnText(c *disclosurev1.ChurnForecast) string {
-	text := fmt.Sprintf("%v consumes a minute (%d in %s)", c.ConsumesPerMinute, c.ConsumesSeen, c.Window.AsDuration().Round(time.Second))
+	inherited := ""
+	if c.InheritedConsumesSeen > 0 {
+		inherited = fmt.Sprintf(", and a share of %d of the node that it was split from", c.InheritedConsumesSeen)
+	}
+	text := fmt.Sprintf("%v consumes a minute (%d in %s%s)", c.ConsumesPerMinute, c.ConsumesSeen, c.Window.AsDuration().Round(time.Second), inherited)
 	if c.Window == nil {
 		text = "nothing known"
 	}
 	if c.MedianLife != nil {
-		text += fmt.Sprintf(", a contract id lives %s (median of %d)", c.MedianLife.AsDuration().Round(time.Millisecond), c.LivesSeen)
+		of := ""
+		if c.MedianLifeInherited {
+			of = ", from the node that it was split from"
+		}
+		text += fmt.Sprintf(", a contract id lives %s (median of %d%s)", c.MedianLife.AsDuration().Round(time.Millisecond), c.LivesSeen, of)
 	}
 	if c.NextConsumeSplits {
 		text += ", the next consume splits"

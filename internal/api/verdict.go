@@ -89,7 +89,15 @@ func (s *Service) verify(sub *subject, state *wormhole.CoreState, now time.Time)
 	if sub.fault != nil {
 		return verification{rule: sub.fault}
 	}
-	if sub.vaa == nil || state == nil {
+	if sub.vaa == nil {
+		return verification{}
+	}
+	if state == nil {
+		// The ledger reads the whole VAA before it looks at any state.
+		err := (&wormhole.CoreState{}).VerifyWith(sub.vaa, now, wormhole.ActiveBefore, func(*wormhole.GuardianSet) error { return nil })
+		if rule := wormhole.RuleOf(err); rule != nil && rule.Code == wormhole.RuleNumberTooLarge {
+			return verification{rule: rule}
+		}
 		return verification{}
 	}
 	var judged signedBy

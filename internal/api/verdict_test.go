@@ -78,7 +78,7 @@ func said(answer *disclosurev1.PrepareRedeemResponse) string {
 func TestOrderOfVerdicts(t *testing.T) {
 	spoiled := vaa(1)
 	spoiled.Signatures = spoiled.Signatures[:1]
-	good, short := vaa(1).EncodedHex(), spoiled.EncodedHex()
+	good, short, huge := vaa(1).EncodedHex(), spoiled.EncodedHex(), vaa(math.MaxInt64+1).EncodedHex()
 	noCore := func(w *world) { w.apply(archived("core")) }
 	twoCores := func(w *world) { w.apply(created(contract("core2", core(nil)))) }
 	gap := func(w *world) { w.apply(archived("root")) }
@@ -105,6 +105,7 @@ func TestOrderOfVerdicts(t *testing.T) {
 		{name: "invalid, gap", vaa: short, world: []func(*world){gap}, want: noQuorum},
 		{name: "invalid, fork", vaa: short, world: []func(*world){fork}, want: noQuorum},
 		{name: "invalid, no core state", vaa: short, world: []func(*world){noCore}, want: "CORE_STATE_MISSING"},
+		{name: "a sequence over 63 bits, no core state", vaa: huge, world: []func(*world){noCore}, want: "INVALID: number exceeds 63 bits", node: true},
 		{name: "another version", vaa: "02" + good[2:], want: "INVALID: unsupported VAA version: 2"},
 		{name: "another version, base64", vaa: "AgAA", want: "INVALID: unsupported VAA version: 2"},
 		{name: "another version, no core state", vaa: "ff", world: []func(*world){noCore}, want: "INVALID: unsupported VAA version: 255"},
@@ -423,14 +424,52 @@ func TestChurn(t *testing.T) {
 			t.Errorf("%s later (-want +got):\n%s", c.later, diff)
 		}
 	}
-	// After the split a child has no life behind it; its own beginning is known.
-	events := []ledger.Event{archived("4")}
-	for _, nibble := range "0123456789abcdef" {
-		events = append(events, created(contract("n"+string(nibble), node(t, string(nibble)))))
+	// After the split a child has no life behind it, and inherits a sixteenth of what its parent had.
+	split := func(id string, prefix string) {
+		events := []ledger.Event{archived(id)}
+		for _, nibble := range "0123456789abcdef" {
+			events = append(events, created(contract("n"+prefix+string(nibble), node(t, prefix+string(nibble)))))
+		}
+		w.apply(events...)
+		w.setNow(w.index.View().Position().RecordTime)
+		w.proven()
 	}
-	w.apply(events...)
-	if c := w.prepare(ask).GetChurn(); c.GetConsumesSeen() != 0 || c.GetWindow().AsDuration() != 10*time.Minute || c.GetLivesSeen() != 0 || c.GetNextConsumeSplits() {
-		t.Errorf("forecast for a new child: %v", c)
+	want := func(what string, want *disclosurev1.ChurnForecast) {
+		t.Helper()
+		want.SplitThreshold = 4
+		if diff := cmp.Diff(want, w.prepare(ask).GetChurn(), protocmp.Transform()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	split("4", "")
+	want("a new child", &disclosurev1.ChurnForecast{ConsumesPerMinute: 0.31, Window: durationpb.New(time.Minute), InheritedConsumesSeen: 5,
+		MedianLife: durationpb.New(48 * time.Second), LivesSeen: 4, MedianLifeInherited: true})
+	w.apply(archived("nf"), created(contract("next", node(t, "f", digest("f1")))))
+	want("a child with a life of its own", &disclosurev1.ChurnForecast{ConsumesPerMinute: 1.31, Window: durationpb.New(time.Minute), ConsumesSeen: 1, InheritedConsumesSeen: 5,
+		MedianLife: durationpb.New(3 * time.Second), LivesSeen: 1, ConsumedCount: 1})
+	split("next", "f")
+	want("a child of a child", &disclosurev1.ChurnForecast{ConsumesPerMinute: 0.14, Window: durationpb.New(time.Minute), InheritedConsumesSeen: 7,
+		MedianLife: durationpb.New(48 * time.Second), LivesSeen: 2, MedianLifeInherited: true})
+	w.setNow(w.index.View().Position().RecordTime.Add(time.Hour))
+	w.proven()
+	want("an hour later", &disclosurev1.ChurnForecast{Window: durationpb.New(10 * time.Minute),
+		MedianLife: durationpb.New(48 * time.Second), LivesSeen: 2, MedianLifeInherited: true})
+}
+
+// What was seen in a history that another one replaced is not told of the contracts of that one, even those that are in both.
+func TestChurnOfAnotherHistory(t *testing.T) {
+	w := newWorld(t)
+	w.seed(contract("core", core(guardianSets())), contract("0", node(t, "")))
+	w.apply(archived("0"), created(contract("1", node(t, "", digest("1")))))
+	ask := prepareDigest(digest("f").String())
+	for range 2 {
+		if c := w.prepare(ask).GetChurn(); c.GetConsumesSeen() != 1 {
+			t.Errorf("forecast %v", c)
+		}
+	}
+	w.reseed(ledger.SeedStart{ParticipantID: participant, Offset: 90, Reason: ledger.SeedRewound}, contract("core", core(guardianSets())), contract("1", node(t, "", digest("1"))))
+	if c := w.prepare(ask).GetChurn(); c == nil || c.GetConsumesSeen() != 0 || c.GetLivesSeen() != 0 {
+		t.Errorf("forecast after the participant was restored: %v", c)
 	}
 }
 

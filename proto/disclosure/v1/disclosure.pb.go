@@ -40,7 +40,9 @@ type BlobCheck int32
 
 const (
 	BlobCheck_BLOB_CHECK_UNSPECIFIED BlobCheck = 0
-	// The contract id recomputes from the blob. It does not cover the package id and the id's first half (the discriminator).
+	// The contract id recomputes from the blob: the two agree. It does not cover the package id and the id's first half (the discriminator). That
+	// a ledger made the contract is what the participant says, which the service reads it from; who checks a blob that somebody else hands
+	// out learns only that it agrees with itself, which anyone can bring about.
 	BlobCheck_BLOB_CHECK_VERIFIED BlobCheck = 1
 	// The id can't be recomputed: the shape of its package version, or its id's version, is not known.
 	BlobCheck_BLOB_CHECK_UNVERIFIABLE BlobCheck = 2
@@ -1319,12 +1321,13 @@ func (x *GuardianSet) GetExpirationTime() *timestamppb.Timestamp {
 // Consumption is the update that put a digest into its trie.
 type Consumption struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where the index saw it happen: its offset, update id and record time. All unset where it happened before our history.
+	// Where the index saw it happen: its offset, update id and record time. All unset where that is not known: it happened before our history, or
+	// history could not be read (history_unavailable).
 	Offset     int64                  `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
 	UpdateId   string                 `protobuf:"bytes,2,opt,name=update_id,json=updateId,proto3" json:"update_id,omitempty"`
 	RecordTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=record_time,json=recordTime,proto3" json:"record_time,omitempty"`
 	// Set only where the update is not known: at this offset, the activation of the node that holds it, the digest had been
-	// consumed already.
+	// consumed already. It is not where history begins.
 	BeforeHistoryOffset int64 `protobuf:"varint,4,opt,name=before_history_offset,json=beforeHistoryOffset,proto3" json:"before_history_offset,omitempty"`
 	// History did not answer in time: the digest is consumed, at before_history_offset at the latest, and which update did it may be known
 	// when asked again. (Without this, history does not know the update.)
@@ -1869,8 +1872,8 @@ func (x *FailedRule) GetExpiredAt() *timestamppb.Timestamp {
 }
 
 // ChurnForecast says how long the covering node's contract id is likely to last. Whoever signs pins the id: a signer who takes longer than
-// it lives signs for nothing. It is made of the ends of the nodes with this prefix before, as far as history knows them; after a split a
-// node has none.
+// it lives signs for nothing. It is made of the ends of the nodes with this prefix before, as far as history knows them. A node that has few, as
+// after a split, inherits those of the node that it was split from: of 16 nodes alike, each gets a sixteenth of what that one got.
 type ChurnForecast struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Consumes on this node per minute, lately: over window. Zero where none was seen.
@@ -1880,7 +1883,8 @@ type ChurnForecast struct {
 	Window *durationpb.Duration `protobuf:"bytes,2,opt,name=window,proto3" json:"window,omitempty"`
 	// How many ended contract ids of this node consumes_per_minute counts.
 	ConsumesSeen int32 `protobuf:"varint,3,opt,name=consumes_seen,json=consumesSeen,proto3" json:"consumes_seen,omitempty"`
-	// The median life of a contract id here, of the latest ones whose beginning and end were seen (64 at most); unset where there is none.
+	// The median life of a contract id here, of the latest ones whose beginning and end were seen (64 at most, 256 of the node it was split from);
+	// unset where there is none.
 	MedianLife *durationpb.Duration `protobuf:"bytes,4,opt,name=median_life,json=medianLife,proto3" json:"median_life,omitempty"`
 	// How many lives median_life is of.
 	LivesSeen int32 `protobuf:"varint,5,opt,name=lives_seen,json=livesSeen,proto3" json:"lives_seen,omitempty"`
@@ -1889,8 +1893,13 @@ type ChurnForecast struct {
 	SplitThreshold int64 `protobuf:"varint,7,opt,name=split_threshold,json=splitThreshold,proto3" json:"split_threshold,omitempty"`
 	// The next consume splits the node: 16 nodes come in its place.
 	NextConsumeSplits bool `protobuf:"varint,8,opt,name=next_consume_splits,json=nextConsumeSplits,proto3" json:"next_consume_splits,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// How many ended contract ids of the nodes that this one was split from consumes_per_minute counts beside, each as a sixteenth (of the one
+	// before that one: as a 256th).
+	InheritedConsumesSeen int32 `protobuf:"varint,9,opt,name=inherited_consumes_seen,json=inheritedConsumesSeen,proto3" json:"inherited_consumes_seen,omitempty"`
+	// median_life is not of this node's own contract ids: it is 16 times (or 256 times) that of the node that it was split from.
+	MedianLifeInherited bool `protobuf:"varint,10,opt,name=median_life_inherited,json=medianLifeInherited,proto3" json:"median_life_inherited,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *ChurnForecast) Reset() {
@@ -1975,6 +1984,20 @@ func (x *ChurnForecast) GetSplitThreshold() int64 {
 func (x *ChurnForecast) GetNextConsumeSplits() bool {
 	if x != nil {
 		return x.NextConsumeSplits
+	}
+	return false
+}
+
+func (x *ChurnForecast) GetInheritedConsumesSeen() int32 {
+	if x != nil {
+		return x.InheritedConsumesSeen
+	}
+	return 0
+}
+
+func (x *ChurnForecast) GetMedianLifeInherited() bool {
+	if x != nil {
+		return x.MedianLifeInherited
 	}
 	return false
 }
@@ -4077,7 +4100,7 @@ const file_disclosure_v1_disclosure_proto_rawDesc = "" +
 	"\x05_haveB\a\n" +
 	"\x05_needB\x11\n" +
 	"\x0f_guardian_indexB\x15\n" +
-	"\x13_guardian_set_index\"\xf2\x02\n" +
+	"\x13_guardian_set_index\"\xde\x03\n" +
 	"\rChurnForecast\x12.\n" +
 	"\x13consumes_per_minute\x18\x01 \x01(\x01R\x11consumesPerMinute\x121\n" +
 	"\x06window\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12#\n" +
@@ -4088,7 +4111,10 @@ const file_disclosure_v1_disclosure_proto_rawDesc = "" +
 	"lives_seen\x18\x05 \x01(\x05R\tlivesSeen\x12%\n" +
 	"\x0econsumed_count\x18\x06 \x01(\x03R\rconsumedCount\x12'\n" +
 	"\x0fsplit_threshold\x18\a \x01(\x03R\x0esplitThreshold\x12.\n" +
-	"\x13next_consume_splits\x18\b \x01(\bR\x11nextConsumeSplits\"\xe7\x02\n" +
+	"\x13next_consume_splits\x18\b \x01(\bR\x11nextConsumeSplits\x126\n" +
+	"\x17inherited_consumes_seen\x18\t \x01(\x05R\x15inheritedConsumesSeen\x122\n" +
+	"\x15median_life_inherited\x18\n" +
+	" \x01(\bR\x13medianLifeInherited\"\xe7\x02\n" +
 	"\x0fRedeemArguments\x12\x1f\n" +
 	"\vencoded_vaa\x18\x01 \x01(\tR\n" +
 	"encodedVaa\x12;\n" +
