@@ -189,7 +189,7 @@ func TestGuardOutcomes(t *testing.T) {
 		}{
 			{"valid, authenticated, unexpired, room left: reserved", guardValid},
 			{"id reserved: already received, on the same connection, another, and by any spelling", guardDuplicate},
-			{"at the same time on 64 connections: one is reserved", guardSimultaneous},
+			{"at the same time on 64 connections, 1,024 calls: one is reserved", guardSimultaneous},
 			{"at capacity, new id: other, until an entry expires", guardFull},
 			{"at capacity, id already reserved: already received", guardFullDuplicate},
 			{"negative capacity: other, after time to live and authentication", guardNegativeCapacity},
@@ -297,7 +297,7 @@ func (g *guarded) connections(n int) (relayers []disclosurev1.SubmissionServiceC
 
 func guardSimultaneous(t *testing.T, kind guardStore) {
 	g := newGuarded(t, kind, roomy(10), func(c *api.Config, _ *api.Deps) { c.Limits.MaxCalls, c.Limits.MaxCallsPerCaller = 10_000, 10_000 })
-	raceFor(t, g.connections(64), 4, g.request(1, 60))
+	raceFor(t, g.connections(64), 16, g.request(1, 60))
 	g.wantLive(t, 1)
 }
 
