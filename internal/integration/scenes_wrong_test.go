@@ -50,6 +50,7 @@ func (s *story) wrongBlobs() {
 		c.Signatories[at] = "b" + strings.TrimPrefix(c.Signatories[at], "a")
 	})
 	change("the first byte flipped", badArgument, func(b []byte) []byte { b[0] ^= 0xff; return b })
+	change("a bit of the last byte flipped", unauthentic, func(b []byte) []byte { b[len(b)-1] ^= 1; return b })
 	change("the version text changed to 2.9", badArgument, func(b []byte) []byte { return bytes.Replace(b, []byte("2.1"), []byte("2.9"), 1) })
 	change("cut off", badArgument, func(b []byte) []byte { return b[:len(b)/2] })
 	change("an unknown field appended", badArgument, func(b []byte) []byte { return append(b, 0xfa, 0x3e, 0x01, 0x78) })

@@ -133,7 +133,7 @@ func translationFailed(c *contract, t *template, why string) error {
 // authenticate checks a disclosed contract as interpretation does: its stakeholders must follow from its argument, its package name
 // must be the template's, and its id must belong to its content. The id does not cover its discriminator, and the package id
 // inside of the blob may be any: both were seen on a participant.
-func (l *state) authenticate(c *contract, b *contractblob.Contract, t *template) error {
+func (l *state) authenticate(c *contract, d *disclosure, t *template) error {
 	this, err := l.translate(c, t)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (l *state) authenticate(c *contract, b *contractblob.Contract, t *template)
 		}
 		return r
 	}
-	if err := contractblob.Recompute(b, this); err != nil {
+	if d.unauthentic || contractblob.Recompute(d.contract, this) != nil {
 		return reject(invalidArgument, "INTERPRETATION_UPGRADE_ERROR_AUTHENTICATION_FAILED",
 			"Interpretation error: Error: Error when authenticating contract %s against template %s@%.8s : failed to authenticate contract\n"+
 				"The contract is purportedly an instance of %s@%.8s", c.id, t.name.QualifiedName(), t.pkg.ID, c.template.QualifiedName(), c.template.PackageID).

@@ -40,6 +40,8 @@ type submission struct {
 type disclosure struct {
 	contract     *contractblob.Contract
 	synchronizer string
+	// unauthentic: its authentication data are of a version that no participant knows, which shows when it is used.
+	unauthentic bool
 }
 
 // nodeKind is what a node of a transaction does.
@@ -321,7 +323,7 @@ func (x *exec) find(t *template, cid string) (*contract, error) {
 		if err := wronglyTyped(c, t); err != nil {
 			return nil, err
 		}
-		if err := x.ledger.authenticate(c, d.contract, t); err != nil {
+		if err := x.ledger.authenticate(c, d, t); err != nil {
 			return nil, err
 		}
 		// An authentic blob of a contract that this ledger has is that contract, but for the package id, which may be any.

@@ -357,7 +357,7 @@ func parseDisclosure(d *v2.DisclosedContract) (disclosure, *rejection) {
 			return disclosure{}, invalidField("DisclosedContract.synchronizer_id", err)
 		}
 	}
-	contract, err := contractblob.Decode(d.GetCreatedEventBlob())
+	contract, unauthentic, err := decodeBlob(d.GetCreatedEventBlob())
 	if err != nil {
 		return disclosure{}, invalidArguments("Unable to decode disclosed contract event payload: DecodeError(%s)", err)
 	}
@@ -370,7 +370,26 @@ func parseDisclosure(d *v2.DisclosedContract) (disclosure, *rejection) {
 		}
 	}
 	contract.Argument = trimNones(contract.Argument)
-	return disclosure{contract: contract, synchronizer: d.GetSynchronizerId()}, nil
+	return disclosure{contract: contract, synchronizer: d.GetSynchronizerId(), unauthentic: unauthentic}, nil
+}
+
+// knownAuthentication is the version of a blob's authentication data, the last byte of every blob.
+const knownAuthentication = 30
+
+// decodeBlob decodes a blob as a participant does: it does not look at the version of the authentication data until the contract is used,
+// and then fails on an unknown one.
+func decodeBlob(blob []byte) (c *contractblob.Contract, unauthentic bool, err error) {
+	c, err = contractblob.Decode(blob)
+	last := len(blob) - 1
+	if !errors.Is(err, contractblob.ErrUnsupported) || blob[last] == knownAuthentication {
+		return c, false, err //nolint:wrapcheck // the caller says of what
+	}
+	known := slices.Clone(blob)
+	known[last] = knownAuthentication
+	if c, err := contractblob.Decode(known); err == nil {
+		return c, true, nil
+	}
+	return nil, false, err //nolint:wrapcheck // as above
 }
 
 func mismatchedDisclosure(field, given, inside string) *rejection {
