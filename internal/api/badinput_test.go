@@ -1,8 +1,13 @@
 package api_test
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"io"
 	"math"
+	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -249,5 +254,39 @@ func TestUndecodableRequest(t *testing.T) {
 	}
 	if !strings.Contains(w.logs.String(), "INVALID_FIELD") {
 		t.Error("the call is not in the access log")
+	}
+}
+
+// gRPC reads the header of the deadline before anything of ours sees the call, so what is wrong with it is told in gRPC's words. What is told,
+// and that the service goes on, is what docs/errors.md says.
+func TestMalformedDeadlineIsGRPCs(t *testing.T) {
+	w := basic(t)
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: &protocols}
+	defer transport.CloseIdleConnections()
+	for timeout, want := range map[string]codes.Code{
+		"abc": codes.Internal, "-1S": codes.Internal, "1": codes.Internal, "10": codes.Internal, "999999999S": codes.Internal, "1.5S": codes.Internal,
+		"0S": codes.DeadlineExceeded, "99999999H": codes.OK, "5S": codes.OK,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+w.addr+"/disclosure.v1.DisclosureService/GetServerInfo", bytes.NewReader(make([]byte, 5)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}, "Grpc-Timeout": {timeout}}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			t.Errorf("grpc-timeout %q: %v", timeout, err)
+			continue
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		got := cmp.Or(resp.Trailer.Get("Grpc-Status"), resp.Header.Get("Grpc-Status"))
+		if got != strconv.Itoa(int(want)) || err != nil || (len(body) > 0) != (want == codes.OK) {
+			t.Errorf("grpc-timeout %q: status %s, %d bytes, %v; want %s", timeout, got, len(body), err, want)
+		}
+	}
+	if _, err := w.client.GetServerInfo(t.Context(), &disclosurev1.GetServerInfoRequest{}); err != nil {
+		t.Errorf("afterwards: %v", err)
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+
 	"github.com/disclosured/disclosured/internal/api"
 	"github.com/disclosured/disclosured/internal/index"
 	"github.com/disclosured/disclosured/internal/wormhole"
@@ -100,4 +103,61 @@ func TestBatchInAHurryWithoutHistory(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Bug: beside calls that take the tokens one by one, the bucket is never full, and a batch that needs all of them starved. It waits for
+// what it lacks, and what waiting does not mend is refused with the time that it takes.
+func TestBatchBesideSteadyCalls(t *testing.T) {
+	const burst = 400
+	use := func(w *world) {
+		for range burst - 1 {
+			if _, err := w.client.GetServerInfo(t.Context(), &disclosurev1.GetServerInfoRequest{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w := basic(t, func(c *api.Config, _ *api.Deps) { c.Limits.RatePerSecond, c.Limits.Burst = 5000, burst })
+	use(w)
+	began := time.Now()
+	if _, err := w.client.BatchPrepareRedeem(t.Context(), batchOf(api.MaxBatchItems)); err != nil {
+		t.Fatalf("a batch where one token is left: %v", err)
+	}
+	if took := time.Since(began); took < 70*time.Millisecond {
+		t.Errorf("it did not wait for its tokens: %s", took)
+	}
+
+	w = basic(t, func(c *api.Config, _ *api.Deps) { c.Limits.RatePerSecond, c.Limits.Burst = 10, burst })
+	use(w)
+	_, err := w.client.BatchPrepareRedeem(t.Context(), batchOf(api.MaxBatchItems))
+	wantReason(t, err, api.RateLimited)
+	delay := retryDelay(t, err)
+	if delay < 39*time.Second || delay > 41*time.Second {
+		t.Errorf("399 tokens at 10 a second are to be there after %s", delay)
+	}
+	w.setNow(w.clock().Add(delay))
+	w.proven()
+	if _, err := w.client.BatchPrepareRedeem(t.Context(), batchOf(api.MaxBatchItems)); err != nil {
+		t.Errorf("a batch after the time that it was told: %v", err)
+	}
+
+	// A caller in a hurry is refused rather than left to its deadline.
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	began = time.Now()
+	_, err = w.client.BatchPrepareRedeem(ctx, batchOf(40))
+	wantReason(t, err, api.RateLimited)
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("refused after %s", took)
+	}
+}
+
+func retryDelay(t *testing.T, err error) time.Duration {
+	t.Helper()
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.RetryInfo); ok {
+			return info.GetRetryDelay().AsDuration()
+		}
+	}
+	t.Fatalf("no RetryInfo: %v", err)
+	return 0
 }

@@ -72,7 +72,7 @@ type GuardConfig struct {
 // Limits bound callers. A caller is an address (of IPv6 a /64).
 type Limits struct {
 	// RatePerSecond is how many calls a caller may make per second in the long run, Burst how many at once; an item of a batch is
-	// a call, of a batch greater than Burst as many as Burst. RatePerSecond 0 is no limit.
+	// a call, of a batch greater than Burst as many as Burst. A batch waits for what it lacks, up to five seconds. RatePerSecond 0 is no limit.
 	RatePerSecond float64
 	Burst         int
 	// Calls and streams at once, in all and per caller.

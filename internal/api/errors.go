@@ -40,6 +40,8 @@ type Error struct {
 	Metadata map[string]string
 	// Violations are the fields found wrong, for InvalidField.
 	Violations []Violation
+	// retryAfter, where greater, takes the place of the table's delay.
+	retryAfter time.Duration
 	// cause is what went wrong inside; it is logged and never sent.
 	cause error
 }
@@ -127,8 +129,8 @@ func (e *Error) GRPCStatus() *status.Status {
 		}
 		details = append(details, bad)
 	}
-	if row.Delay > 0 {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(row.Delay)})
+	if delay := max(row.Delay, e.retryAfter); delay > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 	}
 	st := &spb.Status{Code: int32(row.Code), Message: clip(e.Message, maxMessageBytes)}
 	for _, detail := range details {

@@ -33,6 +33,7 @@ type Metrics interface {
 	//
 	// CallStarted is followed by one CallDone of the same method.
 	CallStarted(method string)
+	// What it took is without waits for what the caller asked for (an update, an offset, a successor, its rate).
 	CallDone(method, outcome string, took time.Duration)
 	// Panicked counts panics in calls.
 	Panicked()
@@ -48,7 +49,11 @@ type Metrics interface {
 type call struct {
 	requestID string
 	offset    string
+	// waited is how long the call waited because its caller asked it to, or had to.
+	waited time.Duration
 }
+
+func (c *call) waitedSince(began time.Time) { c.waited += time.Since(began) }
 
 type callKey struct{}
 
@@ -160,7 +165,7 @@ func (c *calls) observe(ctx context.Context, own *call, method, kind string) fun
 		} else {
 			attrs = append(attrs, slog.String("code", "OK"))
 		}
-		c.metrics.CallDone(method, outcome, took)
+		c.metrics.CallDone(method, outcome, took-own.waited)
 		attrs = append(attrs, slog.Duration("took", took), slog.String("offset", own.offset),
 			slog.String("peer", peerOf(ctx)), slog.String("request_id", own.requestID))
 		c.log.LogAttrs(ctx, level, "call", attrs...)
@@ -202,7 +207,7 @@ func (c *calls) limitUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo
 		return nil, err
 	}
 	if batch, ok := req.(*disclosurev1.BatchPrepareRedeemRequest); ok {
-		if refused := c.limits.spend(callerOfContext(ctx), len(batch.GetItems())-1); refused != nil {
+		if refused := c.limits.spend(ctx, callerOfContext(ctx), len(batch.GetItems())-1); refused != nil {
 			return nil, refused
 		}
 	}

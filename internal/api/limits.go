@@ -69,8 +69,13 @@ func (l *limiter) admit(from netip.Addr, k kind, cost int) (release func(), refu
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.callerOf(from)
-	if c.bucket != nil && !c.bucket.AllowN(l.now(), max(1, min(cost, l.cfg.Burst))) {
-		return nil, failure(RateLimited, "too many calls from this address")
+	if c.bucket != nil {
+		now := l.now()
+		taken := c.bucket.ReserveN(now, max(1, min(cost, l.cfg.Burst)))
+		if delay := taken.DelayFrom(now); delay > 0 {
+			taken.CancelAt(now)
+			return nil, rateLimited(delay)
+		}
 	}
 	all, mine := &l.calls, &c.calls
 	most, mostEach, reason := l.cfg.MaxCalls, l.cfg.MaxCallsPerCaller, TooManyCalls
@@ -94,14 +99,58 @@ func (l *limiter) admit(from netip.Addr, k kind, cost int) (release func(), refu
 	}), nil
 }
 
-// spend takes tokens for a call that is admitted already, and with its first token, and turns out to cost more.
-func (l *limiter) spend(from netip.Addr, cost int) *Error {
+// maxSpendWait is how long a batch waits for its tokens.
+const maxSpendWait = 5 * time.Second
+
+// spend takes tokens for a call that is admitted already, and with its first token, and turns out to cost more. Where there are not enough it
+// takes those that come next, and waits for them: were it refused, it would never pass beside calls that take them one by one. Half of the
+// call's time, and maxSpendWait, bound the wait; what would take longer is refused.
+func (l *limiter) spend(ctx context.Context, from netip.Addr, cost int) error {
+	most := maxSpendWait
+	if deadline, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(deadline)/2)
+	}
+	delay, refused := l.reserve(from, cost, most)
+	if refused != nil {
+		return refused
+	}
+	if delay <= 0 {
+		return nil
+	}
+	defer callOf(ctx).waitedSince(time.Now())
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// reserve takes tokens that are there after the delay, or refuses where that is longer than most.
+func (l *limiter) reserve(from netip.Addr, cost int, most time.Duration) (delay time.Duration, refused *Error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c := l.callerOf(from); cost > 0 && c.bucket != nil && !c.bucket.AllowN(l.now(), min(cost, l.cfg.Burst-1)) {
-		return failure(RateLimited, "too many calls from this address")
+	c := l.callerOf(from)
+	cost = min(cost, l.cfg.Burst-1)
+	if cost <= 0 || c.bucket == nil {
+		return 0, nil
 	}
-	return nil
+	now := l.now()
+	taken := c.bucket.ReserveN(now, cost)
+	if delay = taken.DelayFrom(now); delay > most {
+		taken.CancelAt(now)
+		return 0, rateLimited(delay)
+	}
+	return delay, nil
+}
+
+// rateLimited says when it can pass, if the caller leaves it at that.
+func rateLimited(after time.Duration) *Error {
+	e := failure(RateLimited, "too many calls from this address")
+	e.retryAfter = after
+	return e
 }
 
 // holdBytes takes room for an answer's bytes until back is called, or says that too many bytes wait to be taken. The caller calls back once.

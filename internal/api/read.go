@@ -92,6 +92,7 @@ func (s *Service) read(ctx context.Context, opts readOptions, would candidates) 
 	if err != nil {
 		return nil, err
 	}
+	defer callOf(ctx).waitedSince(time.Now())
 	waitCtx, cancel := s.waitContext(ctx, opts)
 	defer cancel()
 	var updated *index.View

@@ -222,8 +222,8 @@ var Reasons = []Row{
 		nil},
 
 	{RateLimited, codes.ResourceExhausted, 429, RetryNow, time.Second,
-		"This caller's address made more calls than its rate allows. An item of a batch counts as a call.",
-		"Slow down.",
+		"This caller's address made more calls than its rate allows. An item of a batch counts as a call; a batch waits up to five seconds for what it lacks.",
+		"Slow down. RetryInfo says after how long the call would pass if nothing else is called meanwhile.",
 		nil},
 	{TooManyCalls, codes.ResourceExhausted, 429, RetryNow, time.Second,
 		"Too many calls run at once, or too many bytes of answers were not taken yet, of this caller (limit_of=caller) or of all (limit_of=server). A call counts until its answer was taken.",

@@ -270,14 +270,16 @@ Only a VAA that is no hex, no base64 or empty is INVALID_FIELD.
 
 - **Metadata**: errors that were decided at a view of the index have ` + "`" + strings.Join(api.PositionMetadata, "`, `") + "`" + `: the place on the
   participant's ledger, as in ` + "`Answer.position`" + `. Others, by reason, are listed below. A key that ends in _N stands for _0, _1, …
-- **Retry**: *now* is the same request again, after ` + "`google.rpc.RetryInfo`" + `'s delay with jitter; *after-refresh* is after what it rests on was read
+- **Retry**: *now* is the same request again, after ` + "`google.rpc.RetryInfo`" + `'s delay (which can be longer than the table's) with jitter; *after-refresh* is after what it rests on was read
   anew, or something on the ledger or in the service has changed; *never* is when the request itself has to change.
 - ` + "`google.rpc.BadRequest`" + ` lists every field found wrong, with INVALID_FIELD.
 - In a batch an item's error has the same code, reason, message and metadata.
 - Messages have at most 512 bytes and never repeat what was sent.
 
 Statuses without an ErrorInfo come from gRPC itself: UNIMPLEMENTED for an unknown method, RESOURCE_EXHAUSTED for a message beyond the size limit,
-UNAVAILABLE for a connection that is gone, NOT_FOUND of the health service for an unknown service name.
+UNAVAILABLE for a connection that is gone, NOT_FOUND of the health service for an unknown service name. A ` + "`grpc-timeout`" + ` header is read by gRPC
+before anything of this service sees the call: one that is malformed (no digits and unit, more than eight digits) is INTERNAL with gRPC's text, and one
+that is over on arrival DEADLINE_EXCEEDED. Neither is in the access log. A deadline beyond the greatest (60s) is no error: the call has that one.
 
 `)
 	doc.WriteString("| reason | gRPC | HTTP | retry | delay |\n|---|---|---|---|---|\n")

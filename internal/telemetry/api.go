@@ -25,7 +25,7 @@ func newAPI(registry *prometheus.Registry) *API {
 		levels:  &sampled{},
 		calls:   counter(registry, "disclosured_api_calls_total", `Calls by method and outcome: "OK" or the error's reason.`, "method", "outcome"),
 		refused: counter(registry, "disclosured_api_refused_total", "Calls refused by a limit, by reason.", "reason"),
-		seconds: histogram(registry, "disclosured_api_call_seconds", "Time of calls by method; waits that a caller asked for are part of it.", latency, "method"),
+		seconds: histogram(registry, "disclosured_api_call_seconds", `Time of calls by method and outcome: ok, limited (refused by a limit) or error. Waits that a caller asked for, or was put to by its rate, are left out.`, latency, "method", "outcome"),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "disclosured_api_calls_in_flight", Help: "Calls in progress, by method.",
 		}, []string{"method"}),
@@ -48,16 +48,21 @@ func (a *API) CallStarted(method string) {
 	a.inFlight.WithLabelValues(a.methods.value(method)).Inc()
 }
 
-// CallDone reports a call's outcome, "OK" or an error's reason, and its time.
+// CallDone reports a call's outcome, "OK" or an error's reason, and its time without waits.
 func (a *API) CallDone(method, outcome string, took time.Duration) {
 	method, outcome = a.methods.value(method), a.reasons.value(outcome)
 	a.inFlight.WithLabelValues(method).Dec()
 	a.calls.WithLabelValues(method, outcome).Inc()
-	a.seconds.WithLabelValues(method).Observe(took.Seconds())
+	// Of the outcomes only their kinds: each series of a histogram is eighteen.
+	kind := "error"
 	switch outcome {
+	case "OK":
+		kind = "ok"
 	case "RATE_LIMITED", "TOO_MANY_CALLS", "TOO_MANY_STREAMS":
+		kind = "limited"
 		a.refused.WithLabelValues(outcome).Inc()
 	}
+	a.seconds.WithLabelValues(method, kind).Observe(took.Seconds())
 }
 
 // WatchReady gives the function that is asked at each scrape whether the service is ready.
