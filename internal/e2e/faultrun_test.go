@@ -148,6 +148,20 @@ func (r *faultRun) shows(samples ...string) {
 func (r *faultRun) reseeded(reason string) {
 	r.Helper()
 	r.shows(fmt.Sprintf("disclosured_stream_reseeds_total{reason=%q}", reason))
+	r.j.learn()
+}
+
+// replaced waits for a new generation because of a history that another one has replaced, of which snapshot, which ends it, holds the
+// reading; asserts that nothing of the former history is served meanwhile, to nobody; and has it go on.
+func (r *faultRun) replaced(reason string, snapshot func()) {
+	r.Helper()
+	r.reseeded(reason)
+	r.waitFor("snapshot", "NOT_READY", "NOT_READY")
+	if got := r.prepare(true); got != "NOT_READY" {
+		r.Errorf("with allow_stale the answer is %s", got)
+	}
+	r.shows("disclosured_stream_history_replaced")
+	snapshot()
 }
 
 // is waits until the follower's state, /readyz and the answer to PrepareRedeem are as given at once, and records them. ready is "ready"
@@ -346,7 +360,8 @@ func theTable(rows []faultRow) string {
 	b.WriteString(`# What happens when
 
 Made by the tests of internal/e2e (go test ./internal/e2e -run TestFaults -update): each line is what a running service, with load on the
-ledger and readers whose answers were compared with the ledger's truth all the time, was seen to do. In none was an answer wrong. The bound on
+ledger and readers whose answers were compared with the ledger's truth all the time, was seen to do. In none was an answer wrong
+(where the ledger became another one, by the former until the service knew, and never after). The bound on
 the age of the last proof (api.freshness_bound) was ` + freshnessBound.String() + ` and the ledger end was asked for every 100 ms; by default
 (participant.poll_interval) they are 15s and 1s, and what follows from them takes as much longer. The retries are the service's own.
 "Ready" is /readyz and grpc.health. It is lost before answers are refused: while the ledger is not followed it holds until the last proof is older

@@ -39,6 +39,7 @@ func TestFaults(t *testing.T) {
 const (
 	getUpdates   = "/com.daml.ledger.api.v2.UpdateService/GetUpdates"
 	getLedgerEnd = "/com.daml.ledger.api.v2.StateService/GetLedgerEnd"
+	getContracts = "/com.daml.ledger.api.v2.StateService/GetActiveContracts"
 )
 
 func reconnects(reason string) string {
@@ -287,12 +288,35 @@ var faults = []fault{
 			r.grows(60)
 			r.load.stop()
 			r.advances()
+			release := r.w.sim.Hang(getContracts)
 			r.j.become(r.w, true, func() { r.w.sim.RestoreTo(r.w.sim.LedgerEnd() - 20) })
-			r.reseeded("rewound")
+			r.replaced("rewound", release)
 			r.loadAgain()
 			r.row.seen = []string{"reconnecting", "snapshot", "live"}
-			r.row.answer = []string{"as before until it is known, at most for the bound"}
+			r.row.answer = []string{"as before until it is known, at most for the bound; then /readyz 503 NOT_READY, calls NOT_READY, also with allow_stale, until the new index is in place"}
 			r.recovers("built anew; history begins there (A27: the updates after the restored end apply)")
+		},
+	},
+	{
+		name: "the participant is restored to a state after our last update and grows past the index while the service can't reach it",
+		happen: func(r *faultRun) {
+			r.grows(60)
+			r.load.stop()
+			r.advances()
+			r.w.sim.AdvanceLedgerEnd(100) // nothing of ours
+			r.advances()
+			r.proxy.swallow()
+			r.j.become(r.w, true, func() { r.w.sim.RestoreTo(r.w.sim.LedgerEnd() - 50) })
+			r.loadAgain()
+			r.grows(20)
+			r.w.sim.AdvanceLedgerEnd(100)
+			release := r.w.sim.Hang(getContracts)
+			r.svc.waitNotReady(patience, "STALE")
+			r.proxy.heal(true)
+			r.replaced("diverged", release)
+			r.row.seen = []string{"reconnecting", "snapshot", "live"}
+			r.row.answer = []string{"/readyz 503 STALE, calls STALE while it is away; then NOT_READY, also with allow_stale, until the new index is in place"}
+			r.recovers("built anew: there are updates of ours between the last one and the place of the index; history begins there")
 		},
 	},
 	{
@@ -325,7 +349,7 @@ var faults = []fault{
 			before := r.w.makeBig(2 << 20)
 			r.is("halted", "HALTED", "HALTED")
 			r.staleAnswers()
-			r.shows(`disclosured_stream_halts_total{reason="oversized"}`)
+			r.shows(`disclosured_stream_halts_total{reason="oversized"}`, "disclosured_stream_halted_after_offset")
 			detail := r.svc.waitState(patience, "halted")
 			checkMentions(r.T, "the detail", detail, "1048576", "larger")
 			var after int64

@@ -36,8 +36,9 @@ type judge struct {
 	ledger sync.RWMutex
 
 	mu sync.Mutex
-	// changed is when the ledger last became another one: what was proven before is not judged by what is there now.
-	changed time.Time
+	// changed is when the ledger last became another one: what was proven before is not judged by what is there now, until the service knows
+	// of it, which is learned: from then on nothing of the former ledger may be served. Both are zero while nothing of it has happened.
+	changed, learned time.Time
 	// foreign says that no contract of the ledger counts for the service.
 	foreign bool
 	// floor is the offset below which the ledger was pruned: the truth is not told there any more.
@@ -185,8 +186,17 @@ func (j *judge) become(w *world, authentic bool, change func()) {
 	change()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.w, j.changed, j.foreign = w, time.Now(), !authentic
+	j.w, j.changed, j.learned, j.foreign = w, time.Now(), time.Time{}, !authentic
 	j.marks, j.consumed, j.ends, j.endIDs = nil, nil, map[string]end{}, nil
+}
+
+// learn notes that the service was seen to know that the ledger has become another.
+func (j *judge) learn() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.changed.IsZero() && j.learned.IsZero() {
+		j.learned = time.Now()
+	}
 }
 
 // prune prunes the ledger up to its end: below, the truth is not told any more.
@@ -213,11 +223,19 @@ func (j *judge) world() *world {
 	return j.w
 }
 
-// former tells whether an answer is from before the ledger became another, or is pruned by now.
-func (j *judge) former(answer *disclosurev1.Answer) bool {
+// former tells whether an answer is not to be judged, because it is of a ledger that is pruned by now, or from before the ledger became
+// another. One to a call that was begun when the service knew of that is wrong.
+func (j *judge) former(call string, begun time.Time, answer *disclosurev1.Answer) bool {
 	j.mu.Lock()
-	defer j.mu.Unlock()
-	return answer.GetPosition().GetOffset() < j.floor || !j.changed.IsZero() && !answer.GetFreshness().GetProvenAt().AsTime().After(j.changed)
+	pruned := answer.GetPosition().GetOffset() < j.floor
+	former := !j.changed.IsZero() && !answer.GetFreshness().GetProvenAt().AsTime().After(j.changed)
+	known := !j.learned.IsZero() && begun.After(j.learned)
+	j.mu.Unlock()
+	if former && known {
+		j.wrong("%s: an answer at offset %d, proven at %s, of a ledger that another one had replaced, as the service knew", call,
+			answer.GetPosition().GetOffset(), answer.GetFreshness().GetProvenAt().AsTime())
+	}
+	return pruned || former
 }
 
 // pick is a digest: one that was consumed, as a rule lately, or a new one.
@@ -303,13 +321,14 @@ func (j *judge) prepareRequest(c consumption) *disclosurev1.PrepareRedeemRequest
 
 func (j *judge) askPrepare(ctx context.Context, api disclosurev1.DisclosureServiceClient) bool {
 	c := j.pick()
+	begun := time.Now()
 	answer, err := api.PrepareRedeem(ctx, j.prepareRequest(c))
 	if !j.came(ctx, "PrepareRedeem", err) {
 		return false
 	}
 	j.ledger.RLock()
 	defer j.ledger.RUnlock()
-	if j.former(answer.Answer) {
+	if j.former("PrepareRedeem", begun, answer.Answer) {
 		return true
 	}
 	j.checkPrepare(c, answer.Answer, answer)
@@ -324,13 +343,14 @@ func (j *judge) askBatch(ctx context.Context, api disclosurev1.DisclosureService
 		asked = append(asked, c)
 		request.Items = append(request.Items, j.prepareRequest(c))
 	}
+	begun := time.Now()
 	answer, err := api.BatchPrepareRedeem(ctx, request)
 	if !j.came(ctx, "BatchPrepareRedeem", err) {
 		return false
 	}
 	j.ledger.RLock()
 	defer j.ledger.RUnlock()
-	if j.former(answer.Answer) {
+	if j.former("BatchPrepareRedeem", begun, answer.Answer) {
 		return true
 	}
 	for i, item := range answer.Items {
@@ -369,6 +389,7 @@ func (j *judge) checkPrepare(c consumption, at *disclosurev1.Answer, answer *dis
 
 func (j *judge) askCovering(ctx context.Context, api disclosurev1.DisclosureServiceClient) bool {
 	c := j.pick()
+	begun := time.Now()
 	answer, err := api.GetCoveringNode(ctx, &disclosurev1.GetCoveringNodeRequest{
 		Scope: &disclosurev1.ScopeSelector{Consumer: c.app.Consumer}, Digest: c.digest.String(),
 	})
@@ -377,7 +398,7 @@ func (j *judge) askCovering(ctx context.Context, api disclosurev1.DisclosureServ
 	}
 	j.ledger.RLock()
 	defer j.ledger.RUnlock()
-	if j.former(answer.Answer) {
+	if j.former("GetCoveringNode", begun, answer.Answer) {
 		return true
 	}
 	j.checkNode("GetCoveringNode", c, answer.Answer, answer.ReplayNode, answer.Consumed, answer.Consumption)
@@ -385,13 +406,14 @@ func (j *judge) askCovering(ctx context.Context, api disclosurev1.DisclosureServ
 }
 
 func (j *judge) askCore(ctx context.Context, api disclosurev1.DisclosureServiceClient) bool {
+	begun := time.Now()
 	answer, err := api.GetCoreState(ctx, &disclosurev1.GetCoreStateRequest{})
 	if !j.came(ctx, "GetCoreState", err) {
 		return false
 	}
 	j.ledger.RLock()
 	defer j.ledger.RUnlock()
-	if j.former(answer.Answer) {
+	if j.former("GetCoreState", begun, answer.Answer) {
 		return true
 	}
 	core := answer.CoreState.GetContract()
@@ -402,13 +424,14 @@ func (j *judge) askCore(ctx context.Context, api disclosurev1.DisclosureServiceC
 
 func (j *judge) askFate(ctx context.Context, api disclosurev1.DisclosureServiceClient) bool {
 	cid := j.pickEnded()
+	begun := time.Now()
 	answer, err := api.GetContractFate(ctx, &disclosurev1.GetContractFateRequest{ContractId: cid})
 	if !j.came(ctx, "GetContractFate", err) {
 		return false
 	}
 	j.ledger.RLock()
 	defer j.ledger.RUnlock()
-	if j.former(answer.Answer) {
+	if j.former("GetContractFate", begun, answer.Answer) {
 		return true
 	}
 	j.checkFresh("GetContractFate", answer.Answer)
