@@ -91,6 +91,25 @@ func TestReadYourWrites(t *testing.T) {
 	}
 }
 
+// What a caller waited for is not in the time that the service took.
+func TestWaitsAreNotLatency(t *testing.T) {
+	w := basic(t)
+	_, err := w.client.GetCoreState(t.Context(), readWith(&disclosurev1.ReadOptions{AfterUpdateId: "1220ab", Wait: durationpb.New(300 * time.Millisecond)}))
+	wantReason(t, err, api.UpdateNotSeen)
+	if _, err := w.client.GetCoreState(t.Context(), readWith(nil)); err != nil {
+		t.Fatal(err)
+	}
+	_, text := w.get("/metrics")
+	for _, line := range []string{
+		`disclosured_api_call_seconds_bucket{method="GetCoreState",outcome="error",le="0.25"} 1`,
+		`disclosured_api_call_seconds_bucket{method="GetCoreState",outcome="ok",le="0.25"} 1`,
+	} {
+		if !strings.Contains(text, line) {
+			t.Errorf("/metrics lacks %s:\n%s", line, text)
+		}
+	}
+}
+
 // Where no successor comes in time the same contract is the answer, marked: a locked contract is not dead.
 func TestUnchanged(t *testing.T) {
 	w := basic(t)

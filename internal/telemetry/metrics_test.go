@@ -168,8 +168,8 @@ func TestValues(t *testing.T) {
 		{"disclosured_index_oddities_total", []string{"unknown_archive"}, 2},
 		{"disclosured_api_calls_total", []string{"PrepareRedeem", "OK"}, 1},
 		{"disclosured_api_refused_total", []string{"RATE_LIMITED"}, 1},
-		{"disclosured_api_call_seconds", []string{"PrepareRedeem", "OK"}, 1},
-		{"disclosured_api_call_seconds", []string{"PrepareRedeem", "RATE_LIMITED"}, 1},
+		{"disclosured_api_call_seconds", []string{"PrepareRedeem", "ok"}, 1},
+		{"disclosured_api_call_seconds", []string{"PrepareRedeem", "limited"}, 1},
 		{"disclosured_api_calls_in_flight", []string{"PrepareRedeem"}, 0},
 		{"disclosured_api_panics_total", nil, 1},
 		{"disclosured_api_connections", nil, 1},
@@ -232,8 +232,9 @@ func TestD10LabelsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	most := map[string]int{"disclosured_api_calls_total": 65 * 65, "disclosured_api_call_seconds": 65 * 3}
 	for _, f := range families {
-		if n := len(f.GetMetric()); n > 65*65 || f.GetName() != "disclosured_api_calls_total" && n > 65 {
+		if n := len(f.GetMetric()); n > most[f.GetName()] && n > 65 {
 			t.Errorf("%s has %d series", f.GetName(), n)
 		}
 		for _, metric := range f.GetMetric() {
