@@ -13,11 +13,13 @@ import (
 
 	v2 "github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2"
 	"github.com/digital-asset/dazl-client/v8/go/api/com/daml/ledger/api/v2/admin"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -375,17 +377,77 @@ func (s *story) rewriteMap(m protoreflect.Message, fd protoreflect.FieldDescript
 	}
 }
 
-// race runs submissions that ran at the same time: the one that was recorded to win locks its inputs and is held there until the others
-// have had their answers.
+// race runs submissions that ran at the same time, some of which lost to others. Those that were recorded to win are made in the order of
+// their ends; who lost for a contract that the winner used goes with that winner.
 func (s *story) race(group []*replay.Call) {
-	winner := slices.IndexFunc(group, func(c *replay.Call) bool { return c.Status.Code == codes.OK })
-	loses := slices.ContainsFunc(group, func(c *replay.Call) bool { return c.Status.Code == codes.Aborted })
-	if winner < 0 || !loses {
+	lost := func(c *replay.Call) bool { return c.Status.Code == codes.Aborted || c.Status.Code == codes.NotFound }
+	if !slices.ContainsFunc(group, lost) {
 		for _, c := range group {
 			s.call(c)
 		}
 		return
 	}
+	var winners []*replay.Call
+	rest := slices.Clone(group)
+	for _, c := range group {
+		if c.Status.Code == codes.OK {
+			winners = append(winners, c)
+		}
+	}
+	slices.SortStableFunc(winners, func(a, b *replay.Call) int {
+		return a.StartedAt.Add(milliseconds(a.ElapsedMS)).Compare(b.StartedAt.Add(milliseconds(b.ElapsedMS)))
+	})
+	for _, winner := range winners {
+		var locked, late []*replay.Call
+		rest = slices.DeleteFunc(rest, func(c *replay.Call) bool {
+			switch {
+			case c == winner:
+				return true
+			case !lost(c) || !lostTo(c, winner):
+				return false
+			case c.Status.Code == codes.Aborted:
+				locked = append(locked, c)
+			default:
+				late = append(late, c)
+			}
+			return true
+		})
+		s.duel(winner, locked)
+		for _, c := range late {
+			s.call(c)
+		}
+	}
+	for _, c := range rest {
+		s.call(c)
+	}
+}
+
+// lostTo tells whether a refusal is about a contract that another submission names, or about a command id that is the other's.
+func lostTo(c, other *replay.Call) bool {
+	for _, d := range status.Convert(c.Status.Err()).Details() {
+		if r, ok := d.(*errdetails.ResourceInfo); ok && r.GetResourceType() == "CONTRACT_ID" && strings.Contains(string(other.RequestJSON), r.GetResourceName()) {
+			return true
+		}
+	}
+	id := commandID(c)
+	return id != "" && id == commandID(other)
+}
+
+func commandID(c *replay.Call) string {
+	var r v2.SubmitAndWaitForTransactionRequest // of which SubmitAndWaitRequest is a part
+	if c.Request(&r) != nil {
+		return ""
+	}
+	return r.GetCommands().GetCommandId()
+}
+
+// duel makes a submission and those that lost to it: it locks its inputs and is held there until the others have had their answers.
+func (s *story) duel(winner *replay.Call, losers []*replay.Call) {
+	if len(losers) == 0 {
+		s.call(winner)
+		return
+	}
+	group := append([]*replay.Call{winner}, losers...)
 	for _, c := range group {
 		s.before(c)
 	}
@@ -396,21 +458,19 @@ func (s *story) race(group []*replay.Call) {
 	}
 	won := make(chan answer, 1)
 	go func() {
-		responses, err := s.invoke(group[winner])
+		responses, err := s.invoke(winner)
 		won <- answer{responses, err}
 	}()
 	if err := s.sim.AwaitPending(s.ctx, 1); err != nil {
 		s.t.Fatal(err)
 	}
 	answers := map[*replay.Call]answer{}
-	for i, c := range group {
-		if i != winner {
-			responses, err := s.invoke(c)
-			answers[c] = answer{responses, err}
-		}
+	for _, c := range losers {
+		responses, err := s.invoke(c)
+		answers[c] = answer{responses, err}
 	}
 	release()
-	answers[group[winner]] = <-won
+	answers[winner] = <-won
 	for _, c := range group {
 		s.judge(c, answers[c].responses, answers[c].err, s.scope(c))
 	}
