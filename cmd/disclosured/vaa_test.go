@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,8 +47,10 @@ func vaaJSON(t *testing.T, in string, args ...string) (map[string]any, error) {
 	return report, err
 }
 
-func TestVAACommandOnMainnetVAAs(t *testing.T) {
-	zipped, err := os.Open("../../internal/wormhole/testdata/mainnet-vaas.json.gz")
+// unzipped is a file of package wormhole's test data.
+func unzipped(t *testing.T, name string) (path string, text []byte) {
+	t.Helper()
+	zipped, err := os.Open("../../internal/wormhole/testdata/" + name + ".gz")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,14 +59,18 @@ func TestVAACommandOnMainnetVAAs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := io.ReadAll(z)
-	if err != nil {
+	if text, err = io.ReadAll(z); err != nil {
 		t.Fatal(err)
 	}
-	sets := filepath.Join(t.TempDir(), "mainnet.json")
-	if err := os.WriteFile(sets, text, 0o600); err != nil {
+	path = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return path, text
+}
+
+func TestVAACommandOnMainnetVAAs(t *testing.T) {
+	sets, text := unzipped(t, "mainnet-vaas.json")
 	var mainnet struct {
 		VAAs []struct {
 			VAA, Digest string
@@ -103,6 +110,44 @@ func TestVAACommandOnMainnetVAAs(t *testing.T) {
 	}
 }
 
+// The model's VAAs and what a participant and an off-ledger verifier say of them: the command says the same, in the ledger's words where these
+// are about the VAA.
+func TestVAACommandOnModelVAAs(t *testing.T) {
+	file, text := unzipped(t, "model-vaas.json")
+	var model struct {
+		VAAs []struct {
+			Name, Call, EncodedVAA, Expected string
+			Verifies                         bool
+			PubKeys                          [][2]any
+		}
+	}
+	if err := json.Unmarshal(text, &model); err != nil {
+		t.Fatal(err)
+	}
+	if len(model.VAAs) != 33 {
+		t.Fatalf("%d VAAs", len(model.VAAs))
+	}
+	// What the ledger says of the keys that the caller brought, and not of the VAA.
+	beside := []string{"missing public key", "public key does not match"}
+	for _, v := range model.VAAs {
+		report, err := vaaJSON(t, "", v.EncodedVAA, "--guardian-sets", file)
+		if errors.As(err, &configError{}) {
+			if v.Verifies {
+				t.Errorf("%s: %v", v.Name, err)
+			}
+			continue
+		}
+		if (report["verdict"] == "VALID") != v.Verifies || (err == nil) != v.Verifies {
+			t.Errorf("%s: %v, error %v; verifies: %t", v.Name, report, err, v.Verifies)
+		}
+		aside := slices.ContainsFunc(beside, func(words string) bool { return strings.Contains(v.Expected, words) })
+		if !v.Verifies && !aside && report["message"] != v.Expected {
+			t.Errorf("%s: %v, the ledger says %q", v.Name, report["message"], v.Expected)
+		}
+		t.Logf("%-30s %v %q; the ledger: %q", v.Name, report["verdict"], report["message"], v.Expected)
+	}
+}
+
 func unhex(t *testing.T, s string) []byte {
 	t.Helper()
 	b, err := hex.DecodeString(strings.TrimPrefix(s, "0x"))
@@ -133,11 +178,20 @@ func TestVAACommand(t *testing.T) {
 	record := wormhole.Encode(core)
 	template := record.ID
 	template.PackageID = "ab"
-	_, blob, err := contractblob.NewContract(contractblob.Draft{PackageName: "wormhole-core", TemplateID: template, Argument: record, CreatedAt: time.Unix(1, 0),
-		Signatories: []string{core.Operator, core.GuardianGovernance}})
+	draft := contractblob.Draft{PackageName: "wormhole-core", TemplateID: template, Argument: record, CreatedAt: time.Unix(1, 0),
+		Signatories: []string{core.Operator, core.GuardianGovernance}}
+	_, blob, err := contractblob.NewContract(draft)
 	if err != nil {
 		t.Fatal(err)
 	}
+	state := base64.StdEncoding.EncodeToString(blob)
+	draft.Signatories = []string{core.Operator}
+	_, puppet, err := contractblob.NewContract(draft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(blob)
+	damaged[len(damaged)/2] ^= 1
 	for _, test := range []struct {
 		name, in         string
 		args             []string
@@ -146,21 +200,24 @@ func TestVAACommand(t *testing.T) {
 		{"without sets", "", []string{text}, "UNVERIFIED", ""},
 		{"from standard input", " 0x" + text + "\n", []string{"-", "--guardian-sets", sets}, "VALID", ""},
 		{"base64", "", []string{base64.StdEncoding.EncodeToString(vaa.Encode()), "--guardian-sets", sets}, "VALID", ""},
-		{"by a CoreState", "", []string{text, "--core-state", base64.StdEncoding.EncodeToString(blob)}, "VALID", ""},
+		{"by a CoreState", "", []string{text, "--core-state", state}, "VALID", ""},
+		{"by the CoreState of known parties", "", []string{text, "--core-state", state, "--operator", core.Operator, "--guardian-governance", core.GuardianGovernance}, "VALID", ""},
 		{"expired", "", []string{text, "--guardian-sets", expired}, "INVALID", "guardian set has expired"},
 		{"another set", "", []string{text, "--guardian-sets", other}, "INVALID", "unknown guardian set index"},
 		{"truncated", "", []string{text[:100]}, "INVALID", "unexpected end of bytes"},
 		{"version", "", []string{"02" + text[2:]}, "INVALID", "unsupported VAA version: 2"},
-		{"changed", "", []string{text + "00", "--guardian-sets", sets}, "INVALID", "public key does not match guardian address at index 0"},
+		{"changed", "", []string{text + "00", "--guardian-sets", sets}, "INVALID", "invalid signature for guardian index 0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			report, err := vaaJSON(t, test.in, test.args...)
 			if (err != nil) != (test.verdict == "INVALID") || report["verdict"] != test.verdict || report["message"] != test.message {
 				t.Errorf("%v, error %v", report, err)
 			}
-			for _, field := range []string{"digest", "guardian_set_index", "emitter_chain", "emitter_address", "sequence", "pub_keys"} {
-				if _, ok := report[field]; !ok {
-					t.Errorf("no field %s in %v", field, report)
+			// What was not read is not there.
+			read := test.name != "truncated" && test.name != "version"
+			for _, field := range []string{"digest", "guardian_set_index", "emitter_chain", "emitter_address", "sequence", "pub_keys", "rests_on"} {
+				if _, ok := report[field]; ok != read {
+					t.Errorf("field %s is there: %t, in %v", field, ok, report)
 				}
 			}
 			if test.verdict == "VALID" && report["sequence"] != "9223372036854775807" {
@@ -177,9 +234,27 @@ func TestVAACommand(t *testing.T) {
 		"no address":         {text, "--guardian-sets", file("address.json", `{"3": ["ab"]}`)},
 		"an empty set":       {text, "--guardian-sets", file("empty.json", `{"3": []}`)},
 		"a blob of no state": {text, "--core-state", "0a"},
+		"a damaged blob":     {text, "--core-state", base64.StdEncoding.EncodeToString(damaged)},
+		"a puppet":           {text, "--core-state", base64.StdEncoding.EncodeToString(puppet)},
+		"another operator":   {text, "--core-state", state, "--operator", "other::1220"},
+		"another governance": {text, "--core-state", state, "--guardian-governance", "other::1220"},
+		"a party for a file": {text, "--guardian-sets", sets, "--operator", core.Operator},
+		"an empty operator":  {text, "--core-state", state, "--operator", ""},
 	} {
 		if _, err := vaaJSON(t, "", args...); !errors.As(err, &configError{}) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for words, args := range map[string][]string{
+		"nothing was compared with":  {},
+		"one was compared":           {"--operator", core.Operator},
+		"which are those expected":   {"--operator", core.Operator, "--guardian-governance", core.GuardianGovernance},
+		"the blob does not show":     {},
+		"its contract id recomputes": {},
+	} {
+		out, err := command(t, "", append([]string{"vaa", text, "--core-state", state}, args...)...)
+		if err != nil || !strings.Contains(out, words) {
+			t.Errorf("%q: %v: %s; want %q in it", args, err, out, words)
 		}
 	}
 	if out, err := command(t, "", "vaa", text); err != nil || !strings.Contains(out, vaa.Digest().String()) {
@@ -238,6 +313,13 @@ func TestVerifyCommand(t *testing.T) {
 			"another contract":     {hex.EncodeToString(row.Blob), "--contract-id", "00" + strings.Repeat("ab", 68)},
 			"a digest not covered": {hex.EncodeToString(row.Blob), "--digest", wantUncovered(row.TemplateID.EntityName)},
 			"nothing":              {"00"},
+			"another operator":     {hex.EncodeToString(row.Blob), "--operator", "other::1220"},
+			"another package":      {hex.EncodeToString(row.Blob), "--package-name", "wormhole-bore"},
+			"another package id":   {hex.EncodeToString(row.Blob), "--package-id", strings.Repeat("ab", 32)},
+			"another governance":   {hex.EncodeToString(row.Blob), "--guardian-governance", "other::1220"},
+			"another consumer":     {hex.EncodeToString(row.Blob), "--consumer", "other::1220"},
+			"another namespace":    {hex.EncodeToString(row.Blob), "--namespace", "of nobody"},
+			"another owner":        {hex.EncodeToString(row.Blob), "--owner", "other::1220"},
 		} {
 			if args[len(args)-1] == "" {
 				continue
@@ -246,14 +328,23 @@ func TestVerifyCommand(t *testing.T) {
 				t.Errorf("%s: %s: error %v", row.TemplateID.EntityName, name, err)
 			}
 		}
-		if out, err := command(t, "", "verify", hex.EncodeToString(row.Blob)); err != nil || !strings.Contains(out, "not covered") || !strings.Contains(out, "discriminator") {
+		for _, name := range []string{row.TemplateID.EntityName, row.TemplateID.ModuleName + ":" + row.TemplateID.EntityName} {
+			args := []string{"verify", hex.EncodeToString(row.Blob), "--package-name", "wormhole-core", "--package-id", row.TemplateID.PackageID, "--template", name}
+			if out, err := command(t, "", args...); err != nil {
+				if templates[row.TemplateID.EntityName] != "" || !errors.As(err, &configError{}) {
+					t.Errorf("as expected: %s, %v", out, err)
+				}
+			}
+		}
+		if out, err := command(t, "", "verify", hex.EncodeToString(row.Blob)); err != nil || !strings.Contains(out, "not covered") || !strings.Contains(out, "discriminator") || !strings.Contains(out, "anyone can invent") {
 			t.Errorf("as text: %s, %v", out, err)
 		}
 	}
 	if len(seen) < 5 {
 		t.Errorf("templates %v", seen)
 	}
-	for _, args := range [][]string{{"verify", "!!"}, {"verify", ""}, {"verify", "00", "--digest", "ab"}} {
+	for _, args := range [][]string{{"verify", "!!"}, {"verify", ""}, {"verify", "00", "--digest", "ab"}, {"verify", "00", "--digest", ""}, {"verify", "00", "--operator", ""},
+		{"verify", "00", "--template", "Node"}, {"verify", "00", "--template", "Other:CoreState"}} {
 		if _, err := command(t, "", args...); !errors.As(err, &configError{}) {
 			t.Errorf("%q: error %v", args, err)
 		}

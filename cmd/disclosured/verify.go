@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/disclosured/disclosured/client"
 	"github.com/disclosured/disclosured/internal/contractblob"
@@ -27,33 +30,72 @@ type verifyReport struct {
 	Signatories []string `json:"signatories"`
 	// ContractIDRecomputed: the contract id belongs to the content.
 	ContractIDRecomputed bool `json:"contract_id_recomputed"`
+	// Checks are those that were made, NotCovered what no check of a blob alone can show.
+	Checks     []checkReport `json:"checks"`
+	NotCovered []string      `json:"not_covered"`
 	// Payload is the argument as the JSON Ledger API writes it; a list of its fields where their labels are not known.
 	Payload any `json:"payload"`
 }
 
+// checkReport is one check.
+type checkReport struct {
+	Depth  int    `json:"depth"`
+	Name   string `json:"name"`
+	Result string `json:"result"`
+	Detail string `json:"detail,omitzero"`
+}
+
+// templates are the templates' names as --template takes them, short or in full.
+var templates = map[string]client.Template{
+	"ReplayNode": client.ReplayNode, "CoreState": client.CoreState, "ReplayRootRegistry": client.ReplayRootRegistry,
+	"EmitterRegistry": client.EmitterRegistry, "Emitter": client.Emitter,
+}
+
 func newVerifyCommand() *cobra.Command {
 	var (
-		contractID, digest string
-		asJSON             bool
+		contractID, digest, template, namespace string
+		anchors                                 anchorFlags
+		asJSON                                  bool
+		expected                                client.Expected
 	)
 	cmd := &cobra.Command{
 		Use:   "verify BLOB | -",
 		Short: "Verify a created event blob: whether it is what it says, without asking anyone",
-		Long: "Verify a created event blob (hex or base64; - reads it, as text or as bytes, from standard input): that it decodes, that it is the contract of\n" +
-			"--contract-id, that a replay node covers --digest and does not hold it, and that the contract id recomputes from the content. Says what no\n" +
-			"recomputation covers. Exits non-zero where a check fails or the contract id can't be recomputed.",
+		Long: "Verify a created event blob (hex or base64; - reads it, as text or as bytes, from standard input): that it decodes, that it is what the flags\n" +
+			"expect, that a replay node covers --digest and does not hold it, and that the contract id recomputes from the content. Asks nobody. An\n" +
+			"expectation that does not apply to the contract fails. Exits non-zero where a check fails or the contract id can't be recomputed.\n\n" +
+			"Without expectations it is only shown that the blob agrees with itself. And even one that is all that is expected can have been invented by anyone who\n" +
+			"knows the parties' names: only a ledger that takes its disclosure shows that the contract exists. What no check covers is printed too.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blob, err := readBlob(args[0], cmd.InOrStdin())
 			if err != nil {
 				return configError{err}
 			}
-			expected := client.Expected{ContractID: strings.ToLower(contractID)}
+			flags := cmd.Flags()
+			err = refuseEmpty(flags, "contract-id", "digest", "template", "package-name", "package-id", "operator", "guardian-governance", "consumer", "owner")
+			if err != nil {
+				return err
+			}
+			expected.ContractID, expected.Operators, expected.GuardianGovernance = strings.ToLower(contractID), anchors.operators, anchors.governance
+			if template != "" {
+				known, ok := templates[template[strings.LastIndexByte(template, ':')+1:]]
+				if !ok || strings.Contains(template, ":") && template != string(known) {
+					return configError{fmt.Errorf("--template %q is none of %s", template, strings.Join(slices.Sorted(maps.Keys(templates)), ", "))}
+				}
+				expected.Template = known
+			}
+			if flags.Changed("namespace") {
+				expected.Namespace = &namespace
+			}
 			if digest != "" {
 				if _, err := wormhole.ParseDigest(digest); err != nil {
 					return configError{fmt.Errorf("--digest: %w", err)}
 				}
-				expected.Template, expected.Digest, expected.Held = client.ReplayNode, digest, client.HeldAbsent
+				expected.Digest, expected.Held = digest, client.HeldAbsent
+				if expected.Template == "" {
+					expected.Template = client.ReplayNode
+				}
 			}
 			report, refused := client.Verify(blob, expected)
 			if asJSON {
@@ -67,8 +109,27 @@ func newVerifyCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&contractID, "contract-id", "", "the contract id that the blob is claimed to be of")
 	flags.StringVar(&digest, "digest", "", "the digest that the blob, a replay node, should cover and not hold")
+	flags.StringVar(&template, "template", "", "the template that it should be of: ReplayNode, CoreState, ReplayRootRegistry, EmitterRegistry or Emitter")
+	flags.StringVar(&expected.PackageName, "package-name", "", "the name of the package that it should be of, such as "+wormhole.PackageName)
+	flags.StringSliceVar(&expected.PackageIDs, "package-id", nil, "a package id that is accepted, which no recomputation covers; several are alternatives")
+	anchors.add(flags)
+	flags.StringVar(&expected.Consumer, "consumer", "", "the consumer that a replay node should be of")
+	flags.StringVar(&namespace, "namespace", "", "the namespace that a replay node should be of, which may be empty")
+	flags.BoolVar(&expected.WithoutNamespace, "without-namespace", false, "a replay node should be of a package version without namespaces")
+	flags.StringVar(&expected.Owner, "owner", "", "the owner that an emitter should be of")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "without-namespace")
 	return cmd
+}
+
+// refuseEmpty refuses flags that are given without a value, as by a script whose variable is not set: they would expect nothing.
+func refuseEmpty(flags *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if value := flags.Lookup(name).Value.String(); flags.Changed(name) && (value == "" || value == "[]") {
+			return configError{fmt.Errorf("--%s is empty: leave it out to expect nothing", name)}
+		}
+	}
+	return nil
 }
 
 // readBlob reads a blob from its text, or from standard input, where it may also come as it is.
@@ -109,6 +170,10 @@ func decodeBlobText(text string) ([]byte, error) {
 func verifyJSON(blob []byte, r *client.Report) verifyReport {
 	out := verifyReport{
 		ContractID: r.ContractID, TemplateID: r.TemplateID, PackageName: r.PackageName, Signatories: append([]string{}, r.Signatories...), ContractIDRecomputed: r.Recomputed,
+		NotCovered: r.Uncovered(),
+	}
+	for _, c := range r.Checks {
+		out.Checks = append(out.Checks, checkReport{int(c.Depth), c.Name, c.Result.String(), c.Detail})
 	}
 	contract, err := contractblob.Decode(blob)
 	if err != nil {
