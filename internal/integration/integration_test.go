@@ -1,11 +1,16 @@
 package integration
 
 import (
+	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -83,6 +88,49 @@ func TestWithToken(t *testing.T) {
 		{"the service is killed", (*story).kills},
 		{"all of it read back", (*story).readsBack},
 	})
+	token, err := os.ReadFile(settings.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range left(t, settings.report) {
+		if bytes.Contains(content, token) {
+			t.Errorf("%s holds the token", path)
+		}
+		if strings.HasSuffix(path, record.CallsFile+".gz") && !bytes.Contains(content, []byte("authorization")) {
+			t.Errorf("%s does not say that the calls were authorized", path)
+		}
+	}
+}
+
+// left are the files that a run has left, unpacked.
+func left(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		var content io.Reader = file
+		if strings.HasSuffix(path, ".gz") {
+			if content, err = gzip.NewReader(file); err != nil {
+				return err
+			}
+		}
+		files[path], err = io.ReadAll(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != 4 {
+		t.Errorf("%d files were left, want report, calls, facts and README", len(files))
+	}
+	return files
 }
 
 // scene is a part of the story.
