@@ -142,7 +142,7 @@ func compareWithLedger(ctx context.Context, cmd *cobra.Command, audit *disclosur
 		return true, err
 	}
 	_, err = fmt.Fprintf(out, "against the ledger: DIFFERENT at offset %d: the index has %d activations, the participant %d.\n"+
-		"Either the index is wrong (build it anew, and report it with this output) or the participant's active contracts are (a contract that the stream showed archived and a snapshot shows active is a known fault of participants).\n",
+		"Either the index is wrong (report it with this output, and have it built anew: stop the service, run `disclosured reseed` where it has a database, and start it) or the participant's active contracts are (a contract that the stream showed archived and a snapshot shows active is a known fault of participants).\n",
 		position.GetOffset(), audit.Activations, activations)
 	return false, err
 }

@@ -85,6 +85,7 @@ func newRootCommand() *cobra.Command {
 		newBootstrapCommand(),
 		newResolveCommand(),
 		newAuditCommand(),
+		newReseedCommand(),
 		newVAACommand(),
 		newVerifyCommand(),
 		newDoctorCommand(),

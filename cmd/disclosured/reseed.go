@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/disclosured/disclosured/internal/index/postgres"
+)
+
+func newReseedCommand() *cobra.Command {
+	var (
+		urlFile string
+		yes     bool
+	)
+	cmd := &cobra.Command{
+		Use:   "reseed",
+		Short: "Have the next start build the index anew from the ledger",
+		Long: "Take the index in the database out of use, with its history, so that the next `disclosured serve` builds it from the ledger alone: for an index\n" +
+			"that `disclosured audit --against-ledger` found to be wrong, or one that was made on a branch of the ledger's history which is gone. Stop the service\n" +
+			"first; without a database, starting it again is all that is needed.\n\n" +
+			"What is lost is the past: by which update a digest was consumed, and how a contract ended, is known from the new start on alone. That a digest is\n" +
+			"consumed is the ledger's to say, and is lost by nothing. Reservations of the replay guard stay.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !yes {
+				return configError{errors.New("reseed forgets the index and its history: say --yes if that is meant")}
+			}
+			store, err := postgres.Open(cmd.Context(), postgres.Config{URLFile: urlFile})
+			if err != nil {
+				return reseedError(err)
+			}
+			defer store.Close()
+			said, err := reseed(cmd.Context(), store)
+			if err != nil {
+				return reseedError(err)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), said)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&urlFile, "database-url-file", "", "the file that holds the Postgres URL")
+	cmd.Flags().BoolVar(&yes, "yes", false, "forget the index and its history")
+	if err := cmd.MarkFlagRequired("database-url-file"); err != nil {
+		panic(err) // the flag is declared above
+	}
+	return cmd
+}
+
+// reseed retires the index under a lease of its own, and says what it has done.
+func reseed(ctx context.Context, store *postgres.Store) (said string, err error) {
+	lease, err := store.AcquireLease(ctx, postgres.LeaseOptions{Holder: fmt.Sprintf("%s/%d", holder("reseed"), os.Getpid())})
+	if err != nil {
+		if errors.Is(err, postgres.ErrLeaseHeld) {
+			return "", fmt.Errorf("the index is in use, stop the service first: %w", err)
+		}
+		return "", err
+	}
+	defer func() {
+		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		defer cancel()
+		err = errors.Join(err, lease.Release(releasing))
+	}()
+	pos, found, err := store.Retire(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case !found:
+		return "there is no index in the database: the next start builds one", nil
+	}
+	return fmt.Sprintf("retired the index of participant %s at offset %d, last written to at record time %s: the next start builds it anew",
+		pos.ParticipantID, pos.Offset, pos.RecordTime.UTC().Format(time.RFC3339)), nil
+}
+
+// reseedError says by which flag the database was named where that is what is wrong.
+func reseedError(err error) error {
+	if fault := (*postgres.ConfigError)(nil); errors.As(err, &fault) {
+		return configError{fmt.Errorf("retiring the index: --database-url-file: %w", err)}
+	}
+	if errors.Is(err, postgres.ErrNewerSchema) || errors.Is(err, postgres.ErrNotMigrated) || errors.Is(err, postgres.ErrVersionLost) {
+		return configError{fmt.Errorf("retiring the index: %w", err)}
+	}
+	return fmt.Errorf("retiring the index: %w", err)
+}
