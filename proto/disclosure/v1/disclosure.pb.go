@@ -286,7 +286,8 @@ func (Fate) EnumDescriptor() ([]byte, []int) {
 type ReadOptions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Wait (bounded by wait) until this update is in the view; it is known by its id on every participant. An update that
-	// concerns none of the contracts served is never seen here and ends in UPDATE_NOT_SEEN.
+	// concerns none of the contracts served is never seen here and ends in UPDATE_NOT_SEEN. Of an update that a snapshot brought, or
+	// while history can't be read, the participant is asked where it is, after 50 ms: with a shorter wait such an update is not seen.
 	AfterUpdateId string `protobuf:"bytes,1,opt,name=after_update_id,json=afterUpdateId,proto3" json:"after_update_id,omitempty"`
 	// Wait (bounded by wait) until the view's offset is at least this. Needs participant_id. Not negative.
 	MinOffset int64 `protobuf:"varint,2,opt,name=min_offset,json=minOffset,proto3" json:"min_offset,omitempty"`
@@ -443,7 +444,8 @@ type Position struct {
 	ParticipantId string                 `protobuf:"bytes,1,opt,name=participant_id,json=participantId,proto3" json:"participant_id,omitempty"`
 	// The ledger offset: everything up to it is in the answer, nothing after it.
 	Offset int64 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
-	// The last update at or before offset that changed the index; empty where none was seen since the last seed.
+	// The last update at or before offset that matches what the service follows; empty where there is none, or where the participant
+	// had pruned it when the index was built.
 	UpdateId string `protobuf:"bytes,3,opt,name=update_id,json=updateId,proto3" json:"update_id,omitempty"`
 	// That update's record time.
 	RecordTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=record_time,json=recordTime,proto3" json:"record_time,omitempty"`
@@ -733,7 +735,9 @@ type Contract struct {
 	CreatedEventBlob []byte `protobuf:"bytes,6,opt,name=created_event_blob,json=createdEventBlob,proto3" json:"created_event_blob,omitempty"`
 	// The offset of the contract's activation (create or assign) on its synchronizer.
 	Offset int64 `protobuf:"varint,7,opt,name=offset,proto3" json:"offset,omitempty"`
-	// The activating update; empty where the contract was read from a snapshot, which does not tell it.
+	// The activating update. Empty where the contract was read from a snapshot, which does not tell it: of every replay node and emitter
+	// that is active when the service builds its index, until it is next activated. Of a CoreState and of registries the participant is asked
+	// besides, and it is empty only where the participant has pruned it.
 	UpdateId string `protobuf:"bytes,8,opt,name=update_id,json=updateId,proto3" json:"update_id,omitempty"`
 	// The ledger time of the contract's creation.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -3654,7 +3658,8 @@ func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
 
 type GetServerInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where the index stands; unset before the first seed.
+	// Where the index stands. Before the first seed its position has the participant that is followed and offset 0, its freshness that
+	// ledger's end; it is unset before a participant was reached.
 	Answer  *Answer `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"`
 	Version string  `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// connecting, waiting, snapshot, live, reconnecting, halted, stopped.
