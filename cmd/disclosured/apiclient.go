@@ -121,5 +121,15 @@ func explain(doing string, err error) error {
 	return fmt.Errorf("%s: %s: %s", doing, st.Code(), st.Message())
 }
 
+// reasonOf is the service's reason for an error, "" where there is none.
+func reasonOf(err error) string {
+	for _, detail := range status.Convert(err).Details() {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok {
+			return info.Reason
+		}
+	}
+	return ""
+}
+
 // errNo is returned by commands whose answer is no, after they have printed it.
 var errNo = errors.New("the answer is no")

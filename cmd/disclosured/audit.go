@@ -45,11 +45,16 @@ func newAuditCommand() *cobra.Command {
 				return err
 			}
 			defer conn.Close()
-			request := &disclosurev1.AuditRequest{Full: true, Limit: limit}
+			request := &disclosurev1.AuditRequest{Full: true, Limit: limit, Activations: againstLedger}
 			if scope.consumer != "" {
 				request.Scope = scope.selector(cmd.Flags())
 			}
-			audit, err := disclosurev1.NewDisclosureServiceClient(conn).Audit(ctx, request)
+			client := disclosurev1.NewDisclosureServiceClient(conn)
+			audit, err := client.Audit(ctx, request)
+			if againstLedger && reasonOf(err) == "ANSWER_TOO_LARGE" {
+				request.Activations = false // more contracts than one answer lists: whether they are the same can still be told
+				audit, err = client.Audit(ctx, request)
+			}
 			if err != nil {
 				return explain("asking "+server.address+" for an audit", err)
 			}
@@ -57,7 +62,7 @@ func newAuditCommand() *cobra.Command {
 				return err
 			}
 			if againstLedger {
-				same, err := compareWithLedger(ctx, cmd, audit)
+				same, err := compareWithLedger(ctx, cmd, audit, int(limit))
 				if err != nil {
 					return err
 				}
@@ -75,7 +80,7 @@ func newAuditCommand() *cobra.Command {
 	scope.add(cmd)
 	addConfigFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&againstLedger, "against-ledger", false, "compare the index with the participant's active contracts at the same offset")
-	cmd.Flags().Int32Var(&limit, "limit", 100, "how many findings to print at most")
+	cmd.Flags().Int32Var(&limit, "limit", 100, "how many findings, and how many differing contracts of each kind, to print at most")
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long all of it may take")
 	return cmd
 }
@@ -110,8 +115,9 @@ func printAudit(out io.Writer, audit *disclosurev1.AuditResponse) error {
 	return err
 }
 
-// compareWithLedger reads the active contracts at the audit's offset and says whether the index holds the same.
-func compareWithLedger(ctx context.Context, cmd *cobra.Command, audit *disclosurev1.AuditResponse) (bool, error) {
+// compareWithLedger reads the active contracts at the audit's offset and says whether the index holds the same; if not, which contracts differ, of
+// each kind as many as limit.
+func compareWithLedger(ctx context.Context, cmd *cobra.Command, audit *disclosurev1.AuditResponse, limit int) (bool, error) {
 	config, log, err := configured(cmd)
 	if err != nil {
 		return false, err
@@ -141,10 +147,72 @@ func compareWithLedger(ctx context.Context, cmd *cobra.Command, audit *disclosur
 		_, err := fmt.Fprintf(out, "against the ledger: the same %d activations at offset %d\n", activations, position.GetOffset())
 		return true, err
 	}
-	_, err = fmt.Fprintf(out, "against the ledger: DIFFERENT at offset %d: the index has %d activations, the participant %d.\n"+
-		"Either the index is wrong (report it with this output, and have it built anew: stop the service, run `disclosured reseed` where it has a database, and start it) or the participant's active contracts are (a contract that the stream showed archived and a snapshot shows active is a known fault of participants).\n",
-		position.GetOffset(), audit.Activations, activations)
+	fmt.Fprintf(out, "against the ledger: DIFFERENT at offset %d: the index has %d activations, the participant %d.\n", position.GetOffset(), audit.Activations, activations)
+	if len(audit.Listed) == 0 && audit.Activations > 0 {
+		fmt.Fprintln(out, "there are too many contracts for one answer to list, so which of them differ is not known")
+	} else {
+		differences(audit.Listed, view).print(out, limit)
+	}
+	_, err = fmt.Fprint(out, "Either the index is wrong (report it with this output, and have it built anew: stop the service, run `disclosured reseed` where it has a database, and start it) or the participant's active contracts are (a contract that the stream showed archived and a snapshot shows active is a known fault of participants).\n")
 	return false, err
+}
+
+// difference are the contract ids in which an index and a participant's active contracts differ, sorted.
+type difference struct{ indexOnly, ledgerOnly, differing []string }
+
+// differences compares by contract id and hash: a contract on two synchronizers has two hashes.
+func differences(listed []*disclosurev1.Activation, view *index.View) difference {
+	indexed, active := map[string][]string{}, map[string][]string{}
+	for _, a := range listed {
+		indexed[a.ContractId] = append(indexed[a.ContractId], string(a.Hash))
+	}
+	for e := range view.Each {
+		hash := e.StateHash()
+		active[e.ContractID] = append(active[e.ContractID], string(hash[:16]))
+	}
+	var d difference
+	for id, hashes := range indexed {
+		others, ok := active[id]
+		slices.Sort(hashes)
+		slices.Sort(others)
+		switch {
+		case !ok:
+			d.indexOnly = append(d.indexOnly, id)
+		case !slices.Equal(hashes, others):
+			d.differing = append(d.differing, id)
+		}
+	}
+	for id := range active {
+		if _, ok := indexed[id]; !ok {
+			d.ledgerOnly = append(d.ledgerOnly, id)
+		}
+	}
+	slices.Sort(d.indexOnly)
+	slices.Sort(d.ledgerOnly)
+	slices.Sort(d.differing)
+	return d
+}
+
+func (d difference) print(out io.Writer, limit int) {
+	for _, part := range []struct {
+		what string
+		ids  []string
+	}{
+		{"in the index, not active on the participant", d.indexOnly},
+		{"active on the participant, not in the index", d.ledgerOnly},
+		{"in both, and not the same (synchronizer, reassignment, blob or content)", d.differing},
+	} {
+		if len(part.ids) == 0 {
+			continue
+		}
+		fmt.Fprintf(out, "%s: %d\n", part.what, len(part.ids))
+		for _, id := range part.ids[:min(limit, len(part.ids))] {
+			fmt.Fprintf(out, "  %s\n", id)
+		}
+		if len(part.ids) > limit {
+			fmt.Fprintln(out, "  … and more: see --limit")
+		}
+	}
 }
 
 // viewFromLedger is a view made of the participant's active contracts at an offset, and of nothing else.

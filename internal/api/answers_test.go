@@ -353,3 +353,28 @@ func TestNeverWait(t *testing.T) {
 		t.Errorf("the same contract: %v, %v", answer.GetCoreState().GetContract(), err)
 	}
 }
+
+// An audit lists all activations for who asks, with hashes by which others can tell what differs.
+func TestAuditListsActivations(t *testing.T) {
+	w := basic(t)
+	plain, err := w.client.Audit(t.Context(), &disclosurev1.AuditRequest{Full: true})
+	if err != nil || len(plain.GetListed()) != 0 {
+		t.Fatalf("not asked for: %d listed, %v", len(plain.GetListed()), err)
+	}
+	audit, err := w.client.Audit(t.Context(), &disclosurev1.AuditRequest{Full: true, Activations: true})
+	if err != nil || int64(len(audit.GetListed())) != audit.GetActivations() || audit.GetActivations() != 2 {
+		t.Fatalf("%v, %v", audit, err)
+	}
+	for _, a := range audit.GetListed() {
+		want := w.index.View().Contract(a.GetContractId())[0].StateHash()
+		if string(a.GetHash()) != string(want[:16]) {
+			t.Errorf("hash of %s: %x, want %x", a.GetContractId(), a.GetHash(), want[:16])
+		}
+	}
+	_, err = w.client.Audit(t.Context(), &disclosurev1.AuditRequest{Activations: true})
+	wantReason(t, err, api.InvalidField)
+
+	w = basic(t, func(c *api.Config, _ *api.Deps) { c.MaxAnswerBytes = 300 })
+	_, err = w.client.Audit(t.Context(), &disclosurev1.AuditRequest{Full: true, Activations: true})
+	wantReason(t, err, api.AnswerTooLarge)
+}

@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"hash/fnv"
 	"io"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -149,6 +151,9 @@ func (s *Service) Audit(ctx context.Context, req *disclosurev1.AuditRequest) (*d
 	selector := c.scope("scope", req.GetScope(), false)
 	limit := c.bounded("limit", req.GetLimit(), MaxFindings, DefaultFindings)
 	opts := c.read("read", req.GetRead())
+	if req.GetActivations() && !req.GetFull() {
+		c.add("activations", "must not be set without full")
+	}
 	if err := c.err(); err != nil {
 		return nil, err
 	}
@@ -178,6 +183,16 @@ func (s *Service) Audit(ctx context.Context, req *disclosurev1.AuditRequest) (*d
 			found = anew
 			hash, activations := r.view.StateHash()
 			answer.StateHash, answer.Activations = hex.EncodeToString(hash[:]), int64(activations)
+			if req.GetActivations() {
+				if activations*activationBytes > s.cfg.MaxAnswerBytes {
+					return nil, failure(AnswerTooLarge, fmt.Sprintf("the list of %d activations exceeds %d bytes", activations, s.cfg.MaxAnswerBytes)).
+						with("limit_bytes", strconv.Itoa(s.cfg.MaxAnswerBytes))
+				}
+				for e := range r.view.Each {
+					hash := e.StateHash()
+					answer.Listed = append(answer.Listed, &disclosurev1.Activation{ContractId: e.ContractID, Hash: hash[:16]})
+				}
+			}
 		}
 		counts := map[index.FindingKind]int{}
 		var given []index.Finding
@@ -198,6 +213,9 @@ func (s *Service) Audit(ctx context.Context, req *disclosurev1.AuditRequest) (*d
 		return answer, nil
 	})
 }
+
+// activationBytes is what an activation takes in an answer, with a contract id of V12.
+const activationBytes = 162
 
 // countMap has the counts that are not zero.
 func countMap(counts map[index.FindingKind]int) map[string]int64 {

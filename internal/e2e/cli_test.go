@@ -161,11 +161,13 @@ func TestAudit(t *testing.T) {
 
 	// A difference, planted in the database. A row that is gone shows only by comparison. Digests taken out of a node, which would open
 	// it for replays, either do too, or were seen when they were read and mended from the ledger: served they are not.
-	for _, planted := range []struct{ what, statement string }{
-		{"a row deleted", `DELETE FROM disclosured.contract WHERE contract_id = (SELECT contract_id FROM disclosured.contract WHERE entity = 'ReplayNode' ORDER BY contract_id LIMIT 1)`},
-		{"digests removed", `UPDATE disclosured.contract SET consumed = '', consumed_count = 0 WHERE contract_id = (SELECT contract_id FROM disclosured.contract WHERE consumed_count > 0 ORDER BY contract_id LIMIT 1)`},
+	nodes := w.nodes(w.Apps[0])
+	for _, planted := range []struct{ what, statement, node, says string }{
+		{"a row deleted", `DELETE FROM disclosured.contract WHERE contract_id = $1`, nodes[0], "active on the participant, not in the index: 1"},
+		{"a reassignment that never was", `UPDATE disclosured.contract SET reassignment_counter = 7 WHERE contract_id = $1`, nodes[1], "in both, and not the same (synchronizer, reassignment, blob or content): 1"},
+		{"digests removed", `UPDATE disclosured.contract SET consumed = '', consumed_count = 0 WHERE contract_id = (SELECT contract_id FROM disclosured.contract WHERE consumed_count > 0 AND contract_id <> $1 ORDER BY contract_id LIMIT 1)`, nodes[0], ""},
 	} {
-		if n := execute(t, url, planted.statement); n != 1 {
+		if n := execute(t, url, planted.statement, planted.node); n != 1 {
 			t.Fatalf("%s: %d rows", planted.what, n)
 		}
 		svc = serve(t, s)
@@ -175,7 +177,7 @@ func TestAudit(t *testing.T) {
 		if mended {
 			audit(svc, "--against-ledger", "--config", file).wants(t, exitFailure, "against the ledger: the same") // the gap is the ledger's own
 		} else {
-			audit(svc, "--against-ledger", "--config", file).wants(t, exitFailure, "against the ledger: DIFFERENT")
+			audit(svc, "--against-ledger", "--config", file).wants(t, exitFailure, "against the ledger: DIFFERENT", planted.says, planted.node)
 		}
 		svc.stop()
 	}

@@ -26,6 +26,14 @@ func (v *View) StateHash() (hash [sha256.Size]byte, activations int) {
 	return hash, activations
 }
 
+// StateHash is a hash over what of the entry is in a view's StateHash.
+func (e *Entry) StateHash() (hash [sha256.Size]byte) {
+	h := stateHasher{Hash: sha256.New()}
+	h.entry(e)
+	h.Sum(hash[:0])
+	return hash
+}
+
 // stateHasher writes values so that no two different sequences of values have one encoding: numbers have eight bytes, texts and lists
 // their length before them, and what may be absent says whether it is there.
 type stateHasher struct {

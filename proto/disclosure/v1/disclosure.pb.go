@@ -3449,8 +3449,11 @@ type AuditRequest struct {
 	// Compute them anew from the whole view instead of giving those kept up to date after each update.
 	Full bool `protobuf:"varint,2,opt,name=full,proto3" json:"full,omitempty"`
 	// At most this many findings; 0 is 100, at most 10,000. Counts are always whole.
-	Limit         int32        `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	Read          *ReadOptions `protobuf:"bytes,4,opt,name=read,proto3" json:"read,omitempty"`
+	Limit int32        `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Read  *ReadOptions `protobuf:"bytes,4,opt,name=read,proto3" json:"read,omitempty"`
+	// With full: also list all activations, so that who has those of the participant can tell which differ. 160 bytes each: ANSWER_TOO_LARGE beyond
+	// some hundred thousand.
+	Activations   bool `protobuf:"varint,5,opt,name=activations,proto3" json:"activations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3513,6 +3516,13 @@ func (x *AuditRequest) GetRead() *ReadOptions {
 	return nil
 }
 
+func (x *AuditRequest) GetActivations() bool {
+	if x != nil {
+		return x.Activations
+	}
+	return false
+}
+
 type AuditResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Answer *Answer                `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"`
@@ -3529,7 +3539,9 @@ type AuditResponse struct {
 	Activations int64 `protobuf:"varint,7,opt,name=activations,proto3" json:"activations,omitempty"`
 	// full only: a SHA-256 over all activations, in hex. Two services that hold the same contracts of one participant at one
 	// offset have the same, and so has who reads the active contracts from the participant (`disclosured audit --against-ledger`).
-	StateHash     string `protobuf:"bytes,8,opt,name=state_hash,json=stateHash,proto3" json:"state_hash,omitempty"`
+	StateHash string `protobuf:"bytes,8,opt,name=state_hash,json=stateHash,proto3" json:"state_hash,omitempty"`
+	// Where activations were asked for: each of them, in the order of their contract ids. A contract has as many as it has synchronizers.
+	Listed        []*Activation `protobuf:"bytes,9,rep,name=listed,proto3" json:"listed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3620,6 +3632,67 @@ func (x *AuditResponse) GetStateHash() string {
 	return ""
 }
 
+func (x *AuditResponse) GetListed() []*Activation {
+	if x != nil {
+		return x.Listed
+	}
+	return nil
+}
+
+// Activation is a contract that the index holds, of whatever class, on one synchronizer.
+type Activation struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ContractId string                 `protobuf:"bytes,1,opt,name=contract_id,json=contractId,proto3" json:"contract_id,omitempty"`
+	// The first 16 bytes of a SHA-256 over what of it goes into state_hash.
+	Hash          []byte `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Activation) Reset() {
+	*x = Activation{}
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Activation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Activation) ProtoMessage() {}
+
+func (x *Activation) ProtoReflect() protoreflect.Message {
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Activation.ProtoReflect.Descriptor instead.
+func (*Activation) Descriptor() ([]byte, []int) {
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Activation) GetContractId() string {
+	if x != nil {
+		return x.ContractId
+	}
+	return ""
+}
+
+func (x *Activation) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
 type GetServerInfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3628,7 +3701,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[39]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3640,7 +3713,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[39]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3653,7 +3726,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{39}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{40}
 }
 
 type GetServerInfoResponse struct {
@@ -3690,7 +3763,7 @@ type GetServerInfoResponse struct {
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[40]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3702,7 +3775,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[40]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3715,7 +3788,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{40}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetServerInfoResponse) GetAnswer() *Answer {
@@ -3844,7 +3917,7 @@ type PackageInfo struct {
 
 func (x *PackageInfo) Reset() {
 	*x = PackageInfo{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[41]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3856,7 +3929,7 @@ func (x *PackageInfo) String() string {
 func (*PackageInfo) ProtoMessage() {}
 
 func (x *PackageInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[41]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3869,7 +3942,7 @@ func (x *PackageInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PackageInfo.ProtoReflect.Descriptor instead.
 func (*PackageInfo) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{41}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PackageInfo) GetName() string {
@@ -3905,7 +3978,7 @@ type Anchors struct {
 
 func (x *Anchors) Reset() {
 	*x = Anchors{}
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[42]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3917,7 +3990,7 @@ func (x *Anchors) String() string {
 func (*Anchors) ProtoMessage() {}
 
 func (x *Anchors) ProtoReflect() protoreflect.Message {
-	mi := &file_disclosure_v1_disclosure_proto_msgTypes[42]
+	mi := &file_disclosure_v1_disclosure_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3930,7 +4003,7 @@ func (x *Anchors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Anchors.ProtoReflect.Descriptor instead.
 func (*Anchors) Descriptor() ([]byte, []int) {
-	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{42}
+	return file_disclosure_v1_disclosure_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Anchors) GetOperators() []string {
@@ -4242,12 +4315,13 @@ const file_disclosure_v1_disclosure_proto_rawDesc = "" +
 	"\bfindings\x18\x05 \x03(\v2&.disclosure.v1.ScopeInfo.FindingsEntryR\bfindings\x1a;\n" +
 	"\rFindingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x9c\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xbe\x01\n" +
 	"\fAuditRequest\x122\n" +
 	"\x05scope\x18\x01 \x01(\v2\x1c.disclosure.v1.ScopeSelectorR\x05scope\x12\x12\n" +
 	"\x04full\x18\x02 \x01(\bR\x04full\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12.\n" +
-	"\x04read\x18\x04 \x01(\v2\x1a.disclosure.v1.ReadOptionsR\x04read\"\x93\x03\n" +
+	"\x04read\x18\x04 \x01(\v2\x1a.disclosure.v1.ReadOptionsR\x04read\x12 \n" +
+	"\vactivations\x18\x05 \x01(\bR\vactivations\"\xc6\x03\n" +
 	"\rAuditResponse\x12-\n" +
 	"\x06answer\x18\x01 \x01(\v2\x15.disclosure.v1.AnswerR\x06answer\x12\x14\n" +
 	"\x05clean\x18\x02 \x01(\bR\x05clean\x12@\n" +
@@ -4257,10 +4331,16 @@ const file_disclosure_v1_disclosure_proto_rawDesc = "" +
 	"\x12incremental_agrees\x18\x06 \x01(\bR\x11incrementalAgrees\x12 \n" +
 	"\vactivations\x18\a \x01(\x03R\vactivations\x12\x1d\n" +
 	"\n" +
-	"state_hash\x18\b \x01(\tR\tstateHash\x1a9\n" +
+	"state_hash\x18\b \x01(\tR\tstateHash\x121\n" +
+	"\x06listed\x18\t \x03(\v2\x19.disclosure.v1.ActivationR\x06listed\x1a9\n" +
 	"\vCountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x16\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"A\n" +
+	"\n" +
+	"Activation\x12\x1f\n" +
+	"\vcontract_id\x18\x01 \x01(\tR\n" +
+	"contractId\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\fR\x04hash\"\x16\n" +
 	"\x14GetServerInfoRequest\"\xfd\x04\n" +
 	"\x15GetServerInfoResponse\x12-\n" +
 	"\x06answer\x18\x01 \x01(\v2\x15.disclosure.v1.AnswerR\x06answer\x12\x18\n" +
@@ -4342,7 +4422,7 @@ func file_disclosure_v1_disclosure_proto_rawDescGZIP() []byte {
 }
 
 var file_disclosure_v1_disclosure_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_disclosure_v1_disclosure_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_disclosure_v1_disclosure_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_disclosure_v1_disclosure_proto_goTypes = []any{
 	(BlobCheck)(0),                     // 0: disclosure.v1.BlobCheck
 	(RedeemVerdict)(0),                 // 1: disclosure.v1.RedeemVerdict
@@ -4387,34 +4467,35 @@ var file_disclosure_v1_disclosure_proto_goTypes = []any{
 	(*ScopeInfo)(nil),                  // 40: disclosure.v1.ScopeInfo
 	(*AuditRequest)(nil),               // 41: disclosure.v1.AuditRequest
 	(*AuditResponse)(nil),              // 42: disclosure.v1.AuditResponse
-	(*GetServerInfoRequest)(nil),       // 43: disclosure.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),      // 44: disclosure.v1.GetServerInfoResponse
-	(*PackageInfo)(nil),                // 45: disclosure.v1.PackageInfo
-	(*Anchors)(nil),                    // 46: disclosure.v1.Anchors
-	nil,                                // 47: disclosure.v1.ItemError.MetadataEntry
-	nil,                                // 48: disclosure.v1.ScopeInfo.FindingsEntry
-	nil,                                // 49: disclosure.v1.AuditResponse.CountsEntry
-	(*durationpb.Duration)(nil),        // 50: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 51: google.protobuf.Timestamp
+	(*Activation)(nil),                 // 43: disclosure.v1.Activation
+	(*GetServerInfoRequest)(nil),       // 44: disclosure.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),      // 45: disclosure.v1.GetServerInfoResponse
+	(*PackageInfo)(nil),                // 46: disclosure.v1.PackageInfo
+	(*Anchors)(nil),                    // 47: disclosure.v1.Anchors
+	nil,                                // 48: disclosure.v1.ItemError.MetadataEntry
+	nil,                                // 49: disclosure.v1.ScopeInfo.FindingsEntry
+	nil,                                // 50: disclosure.v1.AuditResponse.CountsEntry
+	(*durationpb.Duration)(nil),        // 51: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 52: google.protobuf.Timestamp
 }
 var file_disclosure_v1_disclosure_proto_depIdxs = []int32{
-	50, // 0: disclosure.v1.ReadOptions.wait:type_name -> google.protobuf.Duration
+	51, // 0: disclosure.v1.ReadOptions.wait:type_name -> google.protobuf.Duration
 	6,  // 1: disclosure.v1.Answer.position:type_name -> disclosure.v1.Position
 	7,  // 2: disclosure.v1.Answer.freshness:type_name -> disclosure.v1.Freshness
-	51, // 3: disclosure.v1.Position.record_time:type_name -> google.protobuf.Timestamp
-	51, // 4: disclosure.v1.Freshness.proven_at:type_name -> google.protobuf.Timestamp
-	50, // 5: disclosure.v1.Freshness.age:type_name -> google.protobuf.Duration
-	50, // 6: disclosure.v1.Freshness.bound:type_name -> google.protobuf.Duration
+	52, // 3: disclosure.v1.Position.record_time:type_name -> google.protobuf.Timestamp
+	52, // 4: disclosure.v1.Freshness.proven_at:type_name -> google.protobuf.Timestamp
+	51, // 5: disclosure.v1.Freshness.age:type_name -> google.protobuf.Duration
+	51, // 6: disclosure.v1.Freshness.bound:type_name -> google.protobuf.Duration
 	8,  // 7: disclosure.v1.DisclosedContract.template_id:type_name -> disclosure.v1.Identifier
 	8,  // 8: disclosure.v1.Contract.template_id:type_name -> disclosure.v1.Identifier
-	51, // 9: disclosure.v1.Contract.created_at:type_name -> google.protobuf.Timestamp
+	52, // 9: disclosure.v1.Contract.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 10: disclosure.v1.Contract.blob_check:type_name -> disclosure.v1.BlobCheck
 	10, // 11: disclosure.v1.ReplayNode.contract:type_name -> disclosure.v1.Contract
 	11, // 12: disclosure.v1.ReplayNode.scope:type_name -> disclosure.v1.Scope
 	10, // 13: disclosure.v1.CoreState.contract:type_name -> disclosure.v1.Contract
 	15, // 14: disclosure.v1.CoreState.guardian_sets:type_name -> disclosure.v1.GuardianSet
-	51, // 15: disclosure.v1.GuardianSet.expiration_time:type_name -> google.protobuf.Timestamp
-	51, // 16: disclosure.v1.Consumption.record_time:type_name -> google.protobuf.Timestamp
+	52, // 15: disclosure.v1.GuardianSet.expiration_time:type_name -> google.protobuf.Timestamp
+	52, // 16: disclosure.v1.Consumption.record_time:type_name -> google.protobuf.Timestamp
 	11, // 17: disclosure.v1.Finding.scope:type_name -> disclosure.v1.Scope
 	12, // 18: disclosure.v1.PrepareRedeemRequest.scope:type_name -> disclosure.v1.ScopeSelector
 	4,  // 19: disclosure.v1.PrepareRedeemRequest.read:type_name -> disclosure.v1.ReadOptions
@@ -4427,11 +4508,11 @@ var file_disclosure_v1_disclosure_proto_depIdxs = []int32{
 	9,  // 26: disclosure.v1.PrepareRedeemResponse.disclosed_contracts:type_name -> disclosure.v1.DisclosedContract
 	17, // 27: disclosure.v1.PrepareRedeemResponse.findings:type_name -> disclosure.v1.Finding
 	20, // 28: disclosure.v1.PrepareRedeemResponse.failed_rule:type_name -> disclosure.v1.FailedRule
-	51, // 29: disclosure.v1.PrepareRedeemResponse.guardian_set_expires_at:type_name -> google.protobuf.Timestamp
+	52, // 29: disclosure.v1.PrepareRedeemResponse.guardian_set_expires_at:type_name -> google.protobuf.Timestamp
 	21, // 30: disclosure.v1.PrepareRedeemResponse.churn:type_name -> disclosure.v1.ChurnForecast
-	51, // 31: disclosure.v1.FailedRule.expired_at:type_name -> google.protobuf.Timestamp
-	50, // 32: disclosure.v1.ChurnForecast.window:type_name -> google.protobuf.Duration
-	50, // 33: disclosure.v1.ChurnForecast.median_life:type_name -> google.protobuf.Duration
+	52, // 31: disclosure.v1.FailedRule.expired_at:type_name -> google.protobuf.Timestamp
+	51, // 32: disclosure.v1.ChurnForecast.window:type_name -> google.protobuf.Duration
+	51, // 33: disclosure.v1.ChurnForecast.median_life:type_name -> google.protobuf.Duration
 	23, // 34: disclosure.v1.RedeemArguments.pub_keys:type_name -> disclosure.v1.GuardianPublicKey
 	18, // 35: disclosure.v1.BatchPrepareRedeemRequest.items:type_name -> disclosure.v1.PrepareRedeemRequest
 	4,  // 36: disclosure.v1.BatchPrepareRedeemRequest.read:type_name -> disclosure.v1.ReadOptions
@@ -4439,7 +4520,7 @@ var file_disclosure_v1_disclosure_proto_depIdxs = []int32{
 	26, // 38: disclosure.v1.BatchPrepareRedeemResponse.items:type_name -> disclosure.v1.BatchPrepareRedeemItem
 	19, // 39: disclosure.v1.BatchPrepareRedeemItem.response:type_name -> disclosure.v1.PrepareRedeemResponse
 	27, // 40: disclosure.v1.BatchPrepareRedeemItem.error:type_name -> disclosure.v1.ItemError
-	47, // 41: disclosure.v1.ItemError.metadata:type_name -> disclosure.v1.ItemError.MetadataEntry
+	48, // 41: disclosure.v1.ItemError.metadata:type_name -> disclosure.v1.ItemError.MetadataEntry
 	12, // 42: disclosure.v1.GetCoveringNodeRequest.scope:type_name -> disclosure.v1.ScopeSelector
 	4,  // 43: disclosure.v1.GetCoveringNodeRequest.read:type_name -> disclosure.v1.ReadOptions
 	5,  // 44: disclosure.v1.GetCoveringNodeResponse.answer:type_name -> disclosure.v1.Answer
@@ -4464,46 +4545,47 @@ var file_disclosure_v1_disclosure_proto_depIdxs = []int32{
 	5,  // 63: disclosure.v1.GetContractFateResponse.answer:type_name -> disclosure.v1.Answer
 	3,  // 64: disclosure.v1.GetContractFateResponse.fate:type_name -> disclosure.v1.Fate
 	10, // 65: disclosure.v1.GetContractFateResponse.contract:type_name -> disclosure.v1.Contract
-	51, // 66: disclosure.v1.GetContractFateResponse.record_time:type_name -> google.protobuf.Timestamp
+	52, // 66: disclosure.v1.GetContractFateResponse.record_time:type_name -> google.protobuf.Timestamp
 	4,  // 67: disclosure.v1.ListScopesRequest.read:type_name -> disclosure.v1.ReadOptions
 	5,  // 68: disclosure.v1.ListScopesResponse.answer:type_name -> disclosure.v1.Answer
 	40, // 69: disclosure.v1.ListScopesResponse.scopes:type_name -> disclosure.v1.ScopeInfo
 	11, // 70: disclosure.v1.ScopeInfo.scope:type_name -> disclosure.v1.Scope
-	48, // 71: disclosure.v1.ScopeInfo.findings:type_name -> disclosure.v1.ScopeInfo.FindingsEntry
+	49, // 71: disclosure.v1.ScopeInfo.findings:type_name -> disclosure.v1.ScopeInfo.FindingsEntry
 	12, // 72: disclosure.v1.AuditRequest.scope:type_name -> disclosure.v1.ScopeSelector
 	4,  // 73: disclosure.v1.AuditRequest.read:type_name -> disclosure.v1.ReadOptions
 	5,  // 74: disclosure.v1.AuditResponse.answer:type_name -> disclosure.v1.Answer
-	49, // 75: disclosure.v1.AuditResponse.counts:type_name -> disclosure.v1.AuditResponse.CountsEntry
+	50, // 75: disclosure.v1.AuditResponse.counts:type_name -> disclosure.v1.AuditResponse.CountsEntry
 	17, // 76: disclosure.v1.AuditResponse.findings:type_name -> disclosure.v1.Finding
-	5,  // 77: disclosure.v1.GetServerInfoResponse.answer:type_name -> disclosure.v1.Answer
-	45, // 78: disclosure.v1.GetServerInfoResponse.packages:type_name -> disclosure.v1.PackageInfo
-	46, // 79: disclosure.v1.GetServerInfoResponse.anchors:type_name -> disclosure.v1.Anchors
-	51, // 80: disclosure.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
-	18, // 81: disclosure.v1.DisclosureService.PrepareRedeem:input_type -> disclosure.v1.PrepareRedeemRequest
-	24, // 82: disclosure.v1.DisclosureService.BatchPrepareRedeem:input_type -> disclosure.v1.BatchPrepareRedeemRequest
-	28, // 83: disclosure.v1.DisclosureService.GetCoveringNode:input_type -> disclosure.v1.GetCoveringNodeRequest
-	30, // 84: disclosure.v1.DisclosureService.GetCoreState:input_type -> disclosure.v1.GetCoreStateRequest
-	32, // 85: disclosure.v1.DisclosureService.GetRegistry:input_type -> disclosure.v1.GetRegistryRequest
-	34, // 86: disclosure.v1.DisclosureService.GetEmitter:input_type -> disclosure.v1.GetEmitterRequest
-	36, // 87: disclosure.v1.DisclosureService.GetContractFate:input_type -> disclosure.v1.GetContractFateRequest
-	38, // 88: disclosure.v1.DisclosureService.ListScopes:input_type -> disclosure.v1.ListScopesRequest
-	41, // 89: disclosure.v1.DisclosureService.Audit:input_type -> disclosure.v1.AuditRequest
-	43, // 90: disclosure.v1.DisclosureService.GetServerInfo:input_type -> disclosure.v1.GetServerInfoRequest
-	19, // 91: disclosure.v1.DisclosureService.PrepareRedeem:output_type -> disclosure.v1.PrepareRedeemResponse
-	25, // 92: disclosure.v1.DisclosureService.BatchPrepareRedeem:output_type -> disclosure.v1.BatchPrepareRedeemResponse
-	29, // 93: disclosure.v1.DisclosureService.GetCoveringNode:output_type -> disclosure.v1.GetCoveringNodeResponse
-	31, // 94: disclosure.v1.DisclosureService.GetCoreState:output_type -> disclosure.v1.GetCoreStateResponse
-	33, // 95: disclosure.v1.DisclosureService.GetRegistry:output_type -> disclosure.v1.GetRegistryResponse
-	35, // 96: disclosure.v1.DisclosureService.GetEmitter:output_type -> disclosure.v1.GetEmitterResponse
-	37, // 97: disclosure.v1.DisclosureService.GetContractFate:output_type -> disclosure.v1.GetContractFateResponse
-	39, // 98: disclosure.v1.DisclosureService.ListScopes:output_type -> disclosure.v1.ListScopesResponse
-	42, // 99: disclosure.v1.DisclosureService.Audit:output_type -> disclosure.v1.AuditResponse
-	44, // 100: disclosure.v1.DisclosureService.GetServerInfo:output_type -> disclosure.v1.GetServerInfoResponse
-	91, // [91:101] is the sub-list for method output_type
-	81, // [81:91] is the sub-list for method input_type
-	81, // [81:81] is the sub-list for extension type_name
-	81, // [81:81] is the sub-list for extension extendee
-	0,  // [0:81] is the sub-list for field type_name
+	43, // 77: disclosure.v1.AuditResponse.listed:type_name -> disclosure.v1.Activation
+	5,  // 78: disclosure.v1.GetServerInfoResponse.answer:type_name -> disclosure.v1.Answer
+	46, // 79: disclosure.v1.GetServerInfoResponse.packages:type_name -> disclosure.v1.PackageInfo
+	47, // 80: disclosure.v1.GetServerInfoResponse.anchors:type_name -> disclosure.v1.Anchors
+	52, // 81: disclosure.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
+	18, // 82: disclosure.v1.DisclosureService.PrepareRedeem:input_type -> disclosure.v1.PrepareRedeemRequest
+	24, // 83: disclosure.v1.DisclosureService.BatchPrepareRedeem:input_type -> disclosure.v1.BatchPrepareRedeemRequest
+	28, // 84: disclosure.v1.DisclosureService.GetCoveringNode:input_type -> disclosure.v1.GetCoveringNodeRequest
+	30, // 85: disclosure.v1.DisclosureService.GetCoreState:input_type -> disclosure.v1.GetCoreStateRequest
+	32, // 86: disclosure.v1.DisclosureService.GetRegistry:input_type -> disclosure.v1.GetRegistryRequest
+	34, // 87: disclosure.v1.DisclosureService.GetEmitter:input_type -> disclosure.v1.GetEmitterRequest
+	36, // 88: disclosure.v1.DisclosureService.GetContractFate:input_type -> disclosure.v1.GetContractFateRequest
+	38, // 89: disclosure.v1.DisclosureService.ListScopes:input_type -> disclosure.v1.ListScopesRequest
+	41, // 90: disclosure.v1.DisclosureService.Audit:input_type -> disclosure.v1.AuditRequest
+	44, // 91: disclosure.v1.DisclosureService.GetServerInfo:input_type -> disclosure.v1.GetServerInfoRequest
+	19, // 92: disclosure.v1.DisclosureService.PrepareRedeem:output_type -> disclosure.v1.PrepareRedeemResponse
+	25, // 93: disclosure.v1.DisclosureService.BatchPrepareRedeem:output_type -> disclosure.v1.BatchPrepareRedeemResponse
+	29, // 94: disclosure.v1.DisclosureService.GetCoveringNode:output_type -> disclosure.v1.GetCoveringNodeResponse
+	31, // 95: disclosure.v1.DisclosureService.GetCoreState:output_type -> disclosure.v1.GetCoreStateResponse
+	33, // 96: disclosure.v1.DisclosureService.GetRegistry:output_type -> disclosure.v1.GetRegistryResponse
+	35, // 97: disclosure.v1.DisclosureService.GetEmitter:output_type -> disclosure.v1.GetEmitterResponse
+	37, // 98: disclosure.v1.DisclosureService.GetContractFate:output_type -> disclosure.v1.GetContractFateResponse
+	39, // 99: disclosure.v1.DisclosureService.ListScopes:output_type -> disclosure.v1.ListScopesResponse
+	42, // 100: disclosure.v1.DisclosureService.Audit:output_type -> disclosure.v1.AuditResponse
+	45, // 101: disclosure.v1.DisclosureService.GetServerInfo:output_type -> disclosure.v1.GetServerInfoResponse
+	92, // [92:102] is the sub-list for method output_type
+	82, // [82:92] is the sub-list for method input_type
+	82, // [82:82] is the sub-list for extension type_name
+	82, // [82:82] is the sub-list for extension extendee
+	0,  // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_disclosure_v1_disclosure_proto_init() }
@@ -4532,7 +4614,7 @@ func file_disclosure_v1_disclosure_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_disclosure_v1_disclosure_proto_rawDesc), len(file_disclosure_v1_disclosure_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
