@@ -105,7 +105,8 @@ type DatabaseConfig struct {
 	MaxConnections int `koanf:"max_connections"`
 	// Bring the schema up to date at start. Else a schema that is behind is an error that names the command.
 	Migrate bool `koanf:"migrate"`
-	// How long the writer's lease lasts without renewal; it is renewed at a third of it. A standby takes over after it.
+	// How long the writer's lease lasts without renewal; it is renewed at a third of it. A standby takes over after it; a process
+	// that was killed gets its own back at once if it comes back in the same system and network (of a container: the same one, not one made anew).
 	LeaseTTL time.Duration `koanf:"lease_ttl"`
 	// How long history (who consumed what, what became of a contract) is kept, at least 1m; 0 is for ever. Without a database it is
 	// bounded by number too, 0 or not: the last million each of updates, consumes and ended contracts.

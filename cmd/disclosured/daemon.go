@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -129,8 +133,9 @@ func (d *daemon) index(ctx context.Context, stopServing func(), address string, 
 		return err
 	}
 	defer closeGuard()
+	var lease *postgres.Lease
 	if store != nil {
-		lease, err := store.AcquireLease(ctx, postgres.LeaseOptions{Holder: holder(address), TTL: d.cfg.Database.LeaseTTL, Wait: true})
+		lease, err = store.AcquireLease(ctx, postgres.LeaseOptions{Holder: holder(address), TTL: d.cfg.Database.LeaseTTL, Wait: true})
 		if err != nil {
 			return fmt.Errorf("waiting for the writer's lease: %w", err)
 		}
@@ -163,6 +168,9 @@ func (d *daemon) index(ctx context.Context, stopServing func(), address string, 
 
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return follower.Run(groupCtx) })
+	if lease != nil {
+		group.Go(func() error { return watchLease(groupCtx, lease, stopServing) })
+	}
 	if store != nil && d.cfg.Database.HistoryRetention > 0 {
 		group.Go(func() error { return d.pruneHistory(groupCtx, store) })
 	}
@@ -173,6 +181,18 @@ func (d *daemon) index(ctx context.Context, stopServing func(), address string, 
 		return configError{err}
 	}
 	return err
+}
+
+// watchLease ends the service once another process has its lease. A commit would find that out too, but on a ledger where nothing happens there
+// is none, and what the database says of the past is the other's by then.
+func watchLease(ctx context.Context, lease *postgres.Lease, stopServing func()) error {
+	select {
+	case <-lease.Done():
+		stopServing()
+		return lease.Err()
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 const (
@@ -284,15 +304,28 @@ func (d *daemon) checkPlace(ctx context.Context, store *postgres.Store, peer led
 	return nil
 }
 
-// holder names the process that serves at an address for the writer's lease: the same after a restart, another on another host or
-// address. It is the address that was bound: two processes can be told to take any port, and hold each its own.
+// holder names the process that serves at an address for the writer's lease: the same after a restart, so that it gets at once the lease that
+// it held when it was killed, and another than that of any process that runs at the same time. The address is the one that was bound, and
+// within one network of one running system only one process has it. Hosts' names are for the reader: clones and containers share them.
 func holder(address string) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown-host"
 	}
-	return host + "/" + address
+	return host + "/" + address + "#" + place()
 }
+
+// place names the running system and the network within it that the process is in. Where the system does not tell, it is another at each
+// start, and a process that was killed waits for its own lease to expire.
+var place = sync.OnceValue(func() string {
+	boot, err1 := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	network, err2 := os.Readlink("/proc/self/ns/net")
+	if err1 != nil || err2 != nil {
+		return rand.Text()[:8]
+	}
+	sum := sha256.Sum256(append(boot, network...))
+	return hex.EncodeToString(sum[:4])
+})
 
 // pruneHistory deletes what is older than the retention, until the context ends.
 func (d *daemon) pruneHistory(ctx context.Context, store *postgres.Store) error {

@@ -145,6 +145,13 @@ func TestHolderIsTheBoundAddress(t *testing.T) {
 	if holder("127.0.0.1:1001") == holder("127.0.0.1:1002") {
 		t.Error("two processes on one host have one name")
 	}
+	name := holder("127.0.0.1:1001")
+	if host, rest, _ := strings.Cut(name, "/127.0.0.1:1001#"); host == "" || len(rest) != 8 {
+		t.Errorf("%q does not tell host, address and place", name)
+	}
+	if again := holder("127.0.0.1:1001"); again != name {
+		t.Errorf("another name after a restart: %s, %s", name, again)
+	}
 }
 
 // What may be mended by waiting is waited for and exits with 1, and isn't said in the log with every attempt.

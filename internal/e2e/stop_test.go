@@ -136,6 +136,27 @@ func TestPausedWriterIsFencedOff(t *testing.T) {
 	second.stop()
 }
 
+// TestLostLeaseEndsAnIdleService: another process has taken the lease, and nothing happens on the ledger, so that no commit finds it out. The
+// renewal does: the service is not ready any more, and ends.
+func TestLostLeaseEndsAnIdleService(t *testing.T) {
+	t.Parallel()
+	const ttl = 2 * time.Second
+	w := newWorld(t, ledgersim.Options{}, 4)
+	base, url := withDatabase(t, w.follow())
+	first := serve(t, base.with(settings{"database.lease_ttl": fmt.Sprint(ttl)}))
+	first.waitReady()
+	begun := time.Now()
+	if n := execute(t, url, `UPDATE disclosured.lease SET epoch = epoch + 1, holder = 'another', expires_at = clock_timestamp() + interval '1 hour'`); n != 1 {
+		t.Fatalf("%d leases", n)
+	}
+	if code := first.wait(patience); code != exitFailure {
+		t.Errorf("the exit code of the writer that lost the lease is %d:\n%s", code, tail(first.errOut.String(), 10))
+	}
+	took := time.Since(begun)
+	t.Logf("ended %s after another had the lease, with a TTL of %s", took.Round(10*time.Millisecond), ttl)
+	checkMentions(t, "what it says", tail(first.errOut.String(), 1), "lease")
+}
+
 // standby is a world and the settings of services that share a database.
 func standby(t *testing.T, ttl time.Duration) (*world, settings) {
 	w := newWorld(t, ledgersim.Options{}, 4)

@@ -32,8 +32,8 @@ func (e *HeldError) Unwrap() error { return ErrLeaseHeld }
 // LeaseOptions say how a lease is taken and kept.
 type LeaseOptions struct {
 	// Holder names this process. A process that asks for a lease that its own name holds gets it at once: that is how one that was
-	// killed and started again goes on. Two processes must therefore not have the same name: each would take the lease from the
-	// other. Nothing worse would happen than that.
+	// killed and started again goes on. Two processes that run at the same time must therefore not have the same name: each would take the lease from
+	// the other. Nothing worse would happen than that.
 	Holder string
 	// TTL is how long the lease holds without renewal; it is renewed every third of it. 0 is 15 s; the least is 1 s.
 	TTL time.Duration
