@@ -36,7 +36,8 @@ func (s *Service) ListScopes(ctx context.Context, req *disclosurev1.ListScopesRe
 		if continued {
 			kept, ok := s.pages.get(token.view)
 			if !ok || token.view.filter != filterSum(filter) || !r.view.Continues(kept.view) ||
-				unready(kept.status, kept.view, r.now, s.cfg.FreshnessBound, opts.allowStale) != nil {
+				// A list that was fresh when it was begun may be read to its end; each page tells how old it is by then.
+				unready(kept.status, kept.view, r.now, s.cfg.FreshnessBound+keptViewTime, opts.allowStale) != nil {
 				return nil, failure(PageTokenExpired, "the page token's place on the ledger is no longer kept, or it belongs to another filter or replica")
 			}
 			r.view, r.status = kept.view, kept.status
@@ -157,30 +158,33 @@ func (s *Service) Audit(ctx context.Context, req *disclosurev1.AuditRequest) (*d
 	if err := c.err(); err != nil {
 		return nil, err
 	}
+	// In full it walks the whole index, else all that there is to find, of which anyone can make more.
+	running, refused := s.audits, "other audits are running"
 	if req.GetFull() {
-		// It walks the whole index: one at a time.
-		select {
-		case s.auditing <- struct{}{}:
-			defer func() { <-s.auditing }()
-		default:
-			return nil, failure(TooManyCalls, "another full audit is running").with("limit_of", "server")
-		}
+		running, refused = s.auditing, "another full audit is running"
+	}
+	select {
+	case running <- struct{}{}:
+		defer func() { <-running }()
+	default:
+		return nil, failure(TooManyCalls, refused).with("limit_of", "server")
 	}
 	return answerWith(ctx, s, opts, nil, func(_ context.Context, r *reading) (*disclosurev1.AuditResponse, error) {
-		of := func(index.Finding) bool { return true }
+		var only *index.Scope
 		if selector != nil {
 			scope, err := r.view.Scope(*selector)
 			if err != nil {
 				return nil, err
 			}
-			of = func(f index.Finding) bool { return f.Scope != nil && *f.Scope == scope }
+			only = &scope
 		}
-		found := r.view.Findings()
 		answer := &disclosurev1.AuditResponse{Answer: s.answer(r), Clean: true}
+		var given []index.Finding
+		var counts map[index.FindingKind]int
 		if req.GetFull() {
 			anew := r.view.Audit()
-			answer.IncrementalAgrees = slices.EqualFunc(found, anew, equalFindings)
-			found = anew
+			answer.IncrementalAgrees = slices.EqualFunc(r.view.Findings(), anew, equalFindings)
+			given, counts = someOf(anew, only, limit)
 			hash, activations := r.view.StateHash()
 			answer.StateHash, answer.Activations = hex.EncodeToString(hash[:]), int64(activations)
 			if req.GetActivations() {
@@ -193,26 +197,38 @@ func (s *Service) Audit(ctx context.Context, req *disclosurev1.AuditRequest) (*d
 					answer.Listed = append(answer.Listed, &disclosurev1.Activation{ContractId: e.ContractID, Hash: hash[:16]})
 				}
 			}
+		} else {
+			given, counts = r.view.SomeFindings(only, limit)
 		}
-		counts := map[index.FindingKind]int{}
-		var given []index.Finding
-		for _, f := range found {
-			if !of(f) {
-				continue
-			}
-			counts[f.Kind]++
-			answer.Clean = answer.Clean && !f.Kind.Serious()
-			if len(given) < limit {
-				given = append(given, f)
-			} else {
-				answer.Truncated = true
-			}
+		total := 0
+		for kind, n := range counts {
+			total += n
+			answer.Clean = answer.Clean && (n == 0 || !kind.Serious())
 		}
+		answer.Truncated = total > len(given)
 		answer.Counts = countMap(counts)
 		answer.Findings = findings(given)
 		return answer, nil
 	})
 }
+
+// someOf are the first of the findings, of one scope where one is given, and how many there are of each kind.
+func someOf(found []index.Finding, only *index.Scope, limit int) (given []index.Finding, counts map[index.FindingKind]int) {
+	counts = map[index.FindingKind]int{}
+	for _, f := range found {
+		if only != nil && (f.Scope == nil || *f.Scope != *only) {
+			continue
+		}
+		counts[f.Kind]++
+		if len(given) < limit {
+			given = append(given, f)
+		}
+	}
+	return given, counts
+}
+
+// maxAudits is how many audits that are not full run at once.
+const maxAudits = 4
 
 // activationBytes is what an activation takes in an answer, with a contract id of V12.
 const activationBytes = 162

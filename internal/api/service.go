@@ -26,8 +26,9 @@ type Service struct {
 	// findUpdate is Deps.FindUpdate; finding holds a token per call of it.
 	findUpdate func(ctx context.Context, updateID string) (participantID string, offset int64, found bool)
 	finding    chan struct{}
-	// auditing holds a token per full audit that may run at once: one.
+	// auditing holds a token per full audit that may run at once, one, and audits one per other audit.
 	auditing  chan struct{}
+	audits    chan struct{}
 	verdicts  verdicts
 	forecasts forecasts
 	// historyPausedUntil is in nanoseconds since 1970, 0 for never.
@@ -38,7 +39,7 @@ func newService(cfg Config, deps Deps, stopping context.Context) *Service {
 	return &Service{
 		cfg: cfg, index: deps.Index, status: deps.Status, now: deps.Now, stopping: stopping,
 		findUpdate: deps.FindUpdate, finding: make(chan struct{}, maxFinds),
-		pages: newPages(deps.Now), auditing: make(chan struct{}, 1),
+		pages: newPages(deps.Now), auditing: make(chan struct{}, 1), audits: make(chan struct{}, maxAudits),
 		verdicts:  verdicts{newLRU[verdictKey, func() signedBy](cfg.VerdictCacheEntries, cfg.VerdictCacheBytes)},
 		forecasts: forecasts{lru: newLRU[forecastKey, []life](maxForecasts, maxLivesBytes)},
 	}

@@ -247,6 +247,31 @@ func (r *run) someCore() string {
 	return ""
 }
 
+// compareSome compares the first findings, of all and of each scope, with all of them.
+func compareSome(v *index.View, found []index.Finding) error {
+	scopes := []*index.Scope{nil, {Consumer: "nobody"}}
+	for _, scope := range v.Scopes() {
+		scopes = append(scopes, &scope)
+	}
+	for _, scope := range scopes {
+		var of []index.Finding
+		counts := map[index.FindingKind]int{}
+		for _, f := range found {
+			if scope == nil || f.Scope != nil && *f.Scope == *scope {
+				of = append(of, f)
+				counts[f.Kind]++
+			}
+		}
+		for _, limit := range []int{0, 1, len(of) / 2, len(of) + 1} {
+			some, n := v.SomeFindings(scope, limit)
+			if want := of[:min(limit, len(of))]; len(some) != len(want) || len(some) > 0 && !reflect.DeepEqual(some, want) || !reflect.DeepEqual(n, counts) {
+				return fmt.Errorf("%d findings of %v: %+v (%v), want %+v (%v)", limit, scope, some, n, want, counts)
+			}
+		}
+	}
+	return nil
+}
+
 // compareFindings compares what is kept in step, what is computed in full, what is counted, and what is attached to answers.
 func (r *run) compareFindings(context.Context) error {
 	v := r.x.View()
@@ -260,6 +285,9 @@ func (r *run) compareFindings(context.Context) error {
 	}
 	sort.Strings(got)
 	if err := differ("the findings", got, want); err != nil {
+		return err
+	}
+	if err := compareSome(v, found); err != nil {
 		return err
 	}
 	full := v.Audit()
