@@ -94,6 +94,18 @@ func TestRedeemInventedEnds(t *testing.T) {
 	}
 }
 
+// knows waits until all services know an update.
+func (w *world) knows(updateID string) {
+	w.t.Helper()
+	for _, address := range w.services {
+		service := disclosurev1.NewDisclosureServiceClient(w.dial(address))
+		w.eventually("a service that knows the update", func() error {
+			_, err := service.GetCoreState(w.t.Context(), &disclosurev1.GetCoreStateRequest{Read: &disclosurev1.ReadOptions{AfterUpdateId: updateID}})
+			return err
+		})
+	}
+}
+
 // What is so is agreed by all endpoints, and the outcome says how many that were.
 func TestRedeemAgreedEnds(t *testing.T) {
 	w := newWorld(t, worldOptions{threshold: 4, services: 2})
@@ -102,15 +114,7 @@ func TestRedeemAgreedEnds(t *testing.T) {
 	vaa := w.vaa()
 	first, err := c.Redeem(t.Context(), w.request(vaa), w.redeemer(user))
 	w.want(first, err, client.Committed, vaa.Digest())
-	for _, s := range w.services {
-		w.eventually("a service that knows the consume", func() error {
-			_, err := disclosurev1.NewDisclosureServiceClient(w.dial(s)).GetServerInfo(t.Context(), &disclosurev1.GetServerInfoRequest{})
-			if err == nil {
-				_, err = disclosurev1.NewDisclosureServiceClient(w.dial(s)).GetCoreState(t.Context(), &disclosurev1.GetCoreStateRequest{Read: &disclosurev1.ReadOptions{AfterUpdateId: first.UpdateID}})
-			}
-			return err
-		})
-	}
+	w.knows(first.UpdateID)
 	never := func(context.Context, client.Prepared) (client.Submitted, error) {
 		t.Error("submitted")
 		return client.Submitted{}, client.ErrNotSubmitted
@@ -126,9 +130,13 @@ func TestRedeemAgreedEnds(t *testing.T) {
 	if err != nil || outcome.State != client.Invalid || outcome.Basis != client.BasisAgreed || outcome.Agreed != 2 {
 		t.Errorf("invalid: outcome %+v, error %v", outcome, err)
 	}
-	outcome, err = c.Redeem(t.Context(), client.Request{Consumer: w.app.Consumer, VAA: []byte{2, 0}}, never)
-	if err != nil || outcome.State != client.Invalid || outcome.Basis != client.BasisVAA {
-		t.Errorf("no VAA: outcome %+v, error %v", outcome, err)
+	huge := *w.vaa()
+	huge.Sequence = 1 << 63
+	for _, vaa := range [][]byte{{2, 0}, huge.Encode()} {
+		outcome, err = c.Redeem(t.Context(), client.Request{Consumer: w.app.Consumer, VAA: vaa}, never)
+		if err != nil || outcome.State != client.Invalid || outcome.Basis != client.BasisVAA || outcome.Answers != 0 {
+			t.Errorf("no VAA: outcome %+v, error %v", outcome, err)
+		}
 	}
 }
 
@@ -148,6 +156,7 @@ func TestRedeemWaitsForOneThatIsBehind(t *testing.T) {
 		return w.redeemer(user)(ctx, p)
 	})
 	w.want(outcome, err, client.Committed, vaa.Digest())
+	w.knows(outcome.UpdateID)
 	var asked atomic.Int64
 	behind := &between{prepare: func(a *disclosurev1.PrepareRedeemResponse) error {
 		if asked.Add(1) == 1 {
@@ -190,6 +199,62 @@ func TestRedeemAttributesByTheParticipant(t *testing.T) {
 	outcome, err := w.client(w.options(), w.serveBetween(liar)).Redeem(t.Context(), w.request(vaa), w.redeemer(user))
 	if err != nil || outcome.State != client.Committed || outcome.Basis != client.BasisLedger || len(w.consumed(vaa.Digest())) != 1 {
 		t.Errorf("outcome %+v, error %v, consumed %v; the fate was asked: %v", outcome, err, w.consumed(vaa.Digest()), lies.Load())
+	}
+}
+
+// The same after the service had called the submission dead: that is its word, and the participant is asked all the same.
+func TestRedeemAttributesWhatWasBuried(t *testing.T) {
+	w := newWorld(t, worldOptions{threshold: 4})
+	user := w.party("user")
+	vaa := w.vaa()
+	before, err := w.api.PrepareRedeem(t.Context(), &disclosurev1.PrepareRedeemRequest{Scope: &disclosurev1.ScopeSelector{Consumer: w.app.Consumer},
+		Subject: &disclosurev1.PrepareRedeemRequest_VaaBytes{VaaBytes: vaa.Encode()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := &wormhole.ReplayNode{Consumer: w.app.Consumer, Operator: w.world.Operator, SplitThreshold: 128, Consumed: wormhole.NewSuffixSet(w.vaa().Digest())}
+	id, blob := invent(t, node, node.Consumer, node.Operator)
+	lie := proto.CloneOf(before)
+	for _, d := range lie.DisclosedContracts {
+		if d.ContractId == lie.ReplayNode.Contract.ContractId {
+			d.ContractId, d.CreatedEventBlob, d.TemplateId.PackageId = id, blob, strings.Repeat("ab", 32)
+		}
+	}
+	lie.ReplayNode.Contract.ContractId = id
+	var submissions atomic.Int64
+	var buried atomic.Bool
+	liar := &between{
+		// Not consumed, and another node, until the second submission.
+		prepare: func(a *disclosurev1.PrepareRedeemResponse) error {
+			if submissions.Load() == 1 {
+				freshness := a.Answer
+				proto.Reset(a)
+				proto.Merge(a, lie)
+				a.Answer = freshness
+			}
+			return nil
+		},
+		fate: func(a *disclosurev1.GetContractFateResponse) error {
+			buried.Store(true)
+			a.Fate, a.UpdateId, a.Offset = disclosurev1.Fate_FATE_SUPERSEDED, "1220cd", 1
+			return nil
+		},
+	}
+	outcome, err := w.client(w.options(), w.serveBetween(liar)).Redeem(t.Context(), w.request(vaa), func(ctx context.Context, p client.Prepared) (client.Submitted, error) {
+		if p.Probe {
+			return w.redeemer(user)(ctx, p)
+		}
+		if submissions.Add(1) == 1 {
+			if _, err := w.redeemer(user)(ctx, p); err != nil {
+				t.Error(err)
+			}
+			return client.Submitted{}, errors.New("the connection broke")
+		}
+		return client.Submitted{}, &client.LedgerError{Reason: "LOCAL_VERDICT_INACTIVE_CONTRACTS", Code: codes.NotFound, ContractIDs: []string{p.ReplayNodeContractID}}
+	})
+	w.want(outcome, err, client.Committed, vaa.Digest())
+	if !buried.Load() || outcome.Submissions != 2 || outcome.Probes != 1 {
+		t.Errorf("outcome %+v, buried: %v", outcome, buried.Load())
 	}
 }
 
@@ -301,6 +366,57 @@ func TestRedeemLeavesStaleEndpoints(t *testing.T) {
 			w.want(outcome, err, client.Committed, vaa.Digest())
 			if outcome.Submissions > test.most {
 				t.Errorf("%d submissions, want at most %d: %+v", outcome.Submissions, test.most, outcome)
+			}
+		})
+	}
+}
+
+// A bundle that is refused for good is tried once more as another endpoint has it: the refusal may be due to what was disclosed.
+func TestRedeemTriesAnotherBundle(t *testing.T) {
+	w := newWorld(t, worldOptions{threshold: 4})
+	user := w.party("user")
+	for _, test := range []struct {
+		said  client.LedgerError
+		alone client.State
+	}{
+		{client.LedgerError{Reason: "DAML_FAILURE", Code: codes.FailedPrecondition, Message: "… (error category 9): guardian set has expired"}, client.Invalid},
+		{client.LedgerError{Reason: "PACKAGE_SELECTION_FAILED", Code: codes.FailedPrecondition, Message: "no package"}, client.GaveUp},
+	} {
+		t.Run(test.said.Reason, func(t *testing.T) {
+			node := &wormhole.ReplayNode{Consumer: w.app.Consumer, Operator: w.world.Operator, SplitThreshold: 128, Consumed: wormhole.NewSuffixSet(w.vaa().Digest())}
+			id, blob := invent(t, node, node.Consumer, node.Operator)
+			address := w.serveBetween(&between{prepare: func(a *disclosurev1.PrepareRedeemResponse) error {
+				for _, d := range a.DisclosedContracts {
+					if d.ContractId == a.ReplayNode.Contract.ContractId {
+						d.ContractId, d.CreatedEventBlob, d.TemplateId.PackageId = id, blob, strings.Repeat("ab", 32)
+					}
+				}
+				a.ReplayNode.Contract.ContractId = id
+				return nil
+			}})
+			redeem := func(ctx context.Context, p client.Prepared) (client.Submitted, error) {
+				if p.ReplayNodeContractID == id {
+					return client.Submitted{}, &test.said
+				}
+				return w.redeemer(user)(ctx, p)
+			}
+			vaa := w.vaa()
+			outcome, err := w.client(w.options(), address).Redeem(t.Context(), w.request(vaa), redeem)
+			w.want(outcome, err, test.alone, vaa.Digest())
+			if outcome.Basis != client.BasisLedger || outcome.Submissions != 1 {
+				t.Errorf("alone: outcome %+v", outcome)
+			}
+			outcome, err = w.client(w.options(), address, w.services[0]).Redeem(t.Context(), w.request(vaa), redeem)
+			w.want(outcome, err, client.Committed, vaa.Digest())
+			if outcome.Submissions != 2 {
+				t.Errorf("outcome %+v", outcome)
+			}
+			// What is refused with every bundle is refused.
+			outcome, err = w.client(w.options(), address, w.services[0]).Redeem(t.Context(), w.request(w.vaa()), func(context.Context, client.Prepared) (client.Submitted, error) {
+				return client.Submitted{}, &test.said
+			})
+			if outcome.State != test.alone || outcome.Submissions != 2 {
+				t.Errorf("refused by all: outcome %+v, error %v", outcome, err)
 			}
 		})
 	}
@@ -430,6 +546,26 @@ func TestRedeemOfANewerSet(t *testing.T) {
 	}
 }
 
+// CoreState is replaced between the two calls that an invalid VAA is proven by: that is no end.
+func TestRedeemCoreStateReplacedMeanwhile(t *testing.T) {
+	w := newWorld(t, worldOptions{threshold: 4})
+	vaa := w.vaa()
+	var asked atomic.Int64
+	meanwhile := &between{
+		prepare: func(a *disclosurev1.PrepareRedeemResponse) error {
+			if asked.Add(1) == 1 {
+				a.Verdict, a.DisclosedContracts = disclosurev1.RedeemVerdict_REDEEM_VERDICT_INVALID, nil
+			}
+			return nil
+		},
+		core: func(*disclosurev1.GetCoreStateResponse) error {
+			return statusOf(t, codes.NotFound, "CORE_STATE_MISSING", "there is no such authentic CoreState", nil)
+		},
+	}
+	outcome, err := w.client(w.options(), w.serveBetween(meanwhile)).Redeem(t.Context(), w.request(vaa), w.redeemer(w.party("user")))
+	w.want(outcome, err, client.Committed, vaa.Digest())
+}
+
 // slow is a clock that goes behind.
 type slow struct{ by time.Duration }
 
@@ -449,10 +585,7 @@ func TestRedeemByTheLedgersTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("a service that knows the new CoreState", func() error {
-		_, err := w.api.GetCoreState(t.Context(), &disclosurev1.GetCoreStateRequest{Read: &disclosurev1.ReadOptions{AfterUpdateId: update.UpdateID}})
-		return err
-	})
+	w.knows(update.UpdateID)
 	// The services within this process share our clock. One with the ledger's would say so:
 	right := &between{prepare: func(a *disclosurev1.PrepareRedeemResponse) error {
 		bundle, err := w.api.PrepareRedeem(t.Context(), &disclosurev1.PrepareRedeemRequest{Scope: &disclosurev1.ScopeSelector{Consumer: w.app.Consumer},

@@ -23,8 +23,8 @@
 // So no number of submissions redeems twice. What can go wrong is knowing: a second submission fails with "already consumed", and
 // whoever takes that for somebody else's redeem is mistaken. Hence three rules.
 //
-//  1. The command id follows from the trie and the digest (CommandID): from the operator and the namespace too, because one consumer may have
-//     several tries, in each of which a digest is redeemed by itself. From consumer and digest alone, the redeem in the second trie would be
+//  1. The command id follows from the trie and the digest (CommandID): from the package name, the operator and the namespace too, because one consumer may
+//     have several tries, in each of which a digest is redeemed by itself. From consumer and digest alone, the redeem in the second trie would be
 //     refused as a duplicate of that in the first, and taken for it. The participant deduplicates by it: while one submission is on
 //     its way another is refused, and after one has committed another is refused with DUPLICATE_COMMAND, which says that it was us. This
 //     holds at one participant, for one user and the same parties, and for its deduplication time (7 days by default).

@@ -49,7 +49,7 @@ type Basis uint8
 const (
 	// BasisNone: nothing was said by anyone that the outcome rests on: what the redeem gave up it had not begun; or, with Unknown, nobody knows.
 	BasisNone Basis = iota
-	// BasisVAA: the VAA's own bytes, which are no VAA.
+	// BasisVAA: the VAA's own bytes, which are none that the ledger can read.
 	BasisVAA
 	// BasisLedger: what the caller's own participant answered to the submissions of this call. With Invalid it is about the bundle that was
 	// submitted; where other endpoints had another bundle, that was tried too.

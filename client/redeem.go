@@ -235,6 +235,12 @@ func (c *Client) newRedeem(request Request, submit SubmitFunc) (*redeem, error) 
 	if err != nil {
 		return nil, fmt.Errorf("Request.VAA: %w", err)
 	}
+	// A sequence that the ledger has no number for fails while the VAA is read, before any state is looked at.
+	anyState := (&wormhole.CoreState{}).VerifyWith(vaa, time.Time{}, wormhole.ActiveBefore, func(*wormhole.GuardianSet) error { return nil })
+	if rule := wormhole.RuleOf(anyState); rule != nil && rule.Code == wormhole.RuleNumberTooLarge {
+		r.rule = rule
+		return r, nil
+	}
 	r.vaa, r.digest, r.encoded = vaa, vaa.Digest(), hex.EncodeToString(request.VAA)
 	return r, nil
 }

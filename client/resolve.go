@@ -373,7 +373,7 @@ func (r *redeem) checkConsumed(ctx context.Context, e *endpoint, got *disclosure
 	}
 	covering, err := e.api.GetCoveringNode(ctx, &disclosurev1.GetCoveringNodeRequest{Scope: scope, Digest: r.digest.String()})
 	if err != nil {
-		return err
+		return changed(err)
 	}
 	d := covering.GetDisclosedContract()
 	report, err := verifyClaimed(d, r.expectNode(d.GetContractId(), HeldPresent))
@@ -382,6 +382,15 @@ func (r *redeem) checkConsumed(ctx context.Context, e *endpoint, got *disclosure
 	}
 	r.commandID = commandIDOf(report, r.digest.String())
 	return nil
+}
+
+// changed is the error of the second call of two that make an answer. A no to what the first one named is no no to the request: the contract was
+// archived in between, say.
+func changed(err error) error {
+	if _, step := serviceStep(err); step == StepStop {
+		return fmt.Errorf("%w: what it named is not there any more: %w", errNotVerified, err)
+	}
+	return err
 }
 
 func selectorOf(s *disclosurev1.Scope) *disclosurev1.ScopeSelector {
@@ -410,7 +419,7 @@ func (r *redeem) checkInvalid(ctx context.Context, a *answer, got *disclosurev1.
 	}
 	core, err := a.from.api.GetCoreState(ctx, &disclosurev1.GetCoreStateRequest{Operator: operator, ContractId: id})
 	if err != nil {
-		return err
+		return changed(err)
 	}
 	d := core.GetDisclosedContract()
 	report, err := verifyClaimed(d, r.expectCoreState(d.GetContractId()))
