@@ -69,8 +69,8 @@ difftest: ## the replay guard against the real submission server that it takes i
 	cd replayguard/difftest && $(GO) test -count=1 ./...
 
 .PHONY: mutants
-mutants: ## faults put into the replay guard one by one: the tests must notice each (minutes)
-	$(GO) run ./replayguard/testdata/mutants
+mutants: postgres ## faults put into the replay guard, in memory and in PostgreSQL, one by one: the tests must notice each (ten minutes)
+	$(GO) run ./replayguard/testdata/mutants -postgres
 
 .PHONY: integration
 integration: postgres ## the whole story against a participant of yours: LEDGER=host:port (docs/integration.md)

@@ -42,15 +42,17 @@ var _ Store = (*Memory)(nil)
 // NewMemory makes an empty store; clock is time.Now where nil. Limits that make no sense make a store that refuses every
 // reservation; ask Limits.WithDefaults first to know.
 //
-// Tokens begin at the clock's time and not at 1, so that a token of an earlier process is not taken for a later
-// reservation's.
+// Tokens begin at the clock's nanoseconds and not at 1. A process makes fewer reservations than nanoseconds pass, so a token of an earlier
+// process is smaller than all of a later one's, however soon that begins; unless the clock goes back between the two.
 func NewMemory(limits Limits, clock func() time.Time) *Memory {
 	if clock == nil {
 		clock = time.Now
 	}
 	full, err := limits.WithDefaults()
-	const tokenBits = 20 // a million reservations per second, until the year 280,000
-	first := min(max(clock().Unix(), 0), math.MaxInt64>>(tokenBits+1)) << tokenBits
+	first := int64(math.MaxInt64 / 2) // in the year 2116 and later, and never less than before
+	if begun := clock(); begun.Before(time.Unix(0, first)) {
+		first = max(0, begun.Unix())*int64(time.Second) + int64(begun.Nanosecond())
+	}
 	return &Memory{
 		limits:      full,
 		maxTTL:      int64(full.MaxTTL / time.Second),
@@ -203,14 +205,17 @@ func (m *Memory) Settle(ctx context.Context, c Claim, outcome Outcome) (Reservat
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e, err := m.claimed(ctx, c, m.clock().Unix())
+	now := m.clock().Unix()
+	e, err := m.claimed(ctx, c, now)
 	if err != nil {
 		return Reservation{}, err
 	}
 	if e.outcome == Open {
 		e.outcome = outcome
 	}
-	return e.reservation(), nil
+	settled := e.reservation()
+	settled.Age = max(0, now-e.reservedAt)
+	return settled, nil
 }
 
 // Extend is Store.Extend.

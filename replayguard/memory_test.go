@@ -183,3 +183,29 @@ func TestManyExpireAtOnce(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Tokens of a process that begins within the same second as the one before are greater than all that the earlier one gave out.
+func TestTokensGrowOverRestarts(t *testing.T) {
+	now := time.Unix(1_800_000_000, 100)
+	var last replayguard.Token
+	for process := range 5 {
+		m := replayguard.NewMemory(replayguard.Limits{}, func() time.Time { return now })
+		for i := range 100 {
+			r, err := m.Reserve(t.Context(), replayguard.Request{Client: "alice", ID: guardtest.ID(i), ExpiresAt: now.Unix() + 60})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Token <= last {
+				t.Fatalf("process %d: token %d after %d", process, r.Token, last)
+			}
+			last = r.Token
+		}
+		now = now.Add(time.Millisecond)
+	}
+	for _, odd := range []time.Time{{}, time.Unix(-5, 0), time.Unix(1<<40, 0)} {
+		m := replayguard.NewMemory(replayguard.Limits{}, func() time.Time { return odd })
+		if r, err := m.Reserve(t.Context(), replayguard.Request{Client: "alice", ID: guardtest.ID(1), ExpiresAt: max(1, odd.Unix()+60)}); err == nil && r.Token <= 0 {
+			t.Errorf("at %s: token %d", odd, r.Token)
+		}
+	}
+}

@@ -99,6 +99,8 @@ type Reservation struct {
 	// TookOver says that the id had a reservation that lapsed unsettled. It is told only where the lapsed one had not been
 	// forgotten yet: a hint for metrics.
 	TookOver bool
+	// Age is for how many seconds it was reserved by the store's clock when it was settled. Settle tells it, nothing else.
+	Age int64
 }
 
 // Claim names a reservation, as its holder does.

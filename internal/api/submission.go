@@ -195,7 +195,8 @@ func (s *submissions) expiryRefused(refusal *replayguard.Refusal) *Error {
 func (s *submissions) refused(ctx context.Context, answer *disclosurev1.ReserveResponse, err error) (string, error) {
 	refusal := (*replayguard.Refusal)(nil)
 	if !errors.As(err, &refusal) {
-		return "", s.guardFailed(ctx, "reserving", err)
+		// Also where the call's time is over: the store was asked, so the id may be reserved.
+		return "", s.guardUnavailable(ctx, "reserving", err)
 	}
 	switch refusal.Reason {
 	case replayguard.AlreadyReceived:
@@ -244,7 +245,7 @@ func (s *submissions) Settle(ctx context.Context, req *disclosurev1.SettleReques
 	if err != nil {
 		return nil, s.claimRefused(ctx, "settling", err)
 	}
-	s.metrics.Settled(settled.Outcome.String(), time.Duration(max(0, s.now().Unix()-settled.ReservedAt))*time.Second)
+	s.metrics.Settled(settled.Outcome.String(), time.Duration(settled.Age)*time.Second)
 	return &disclosurev1.SettleResponse{ExpiresAt: &timestamppb.Timestamp{Seconds: settled.ExpiresAt}, Outcome: settledAs(settled.Outcome)}, nil
 }
 
@@ -311,6 +312,10 @@ func (s *submissions) guardFailed(ctx context.Context, doing string, err error) 
 	if ctx.Err() != nil {
 		return asError(ctx.Err())
 	}
+	return s.guardUnavailable(ctx, doing, err)
+}
+
+func (s *submissions) guardUnavailable(ctx context.Context, doing string, err error) *Error {
 	s.log.Warn("the replay guard's store failed", slog.String("doing", doing), slog.Any("err", err), slog.String("request_id", callOf(ctx).requestID))
 	e := failure(GuardUnavailable, "the guard's store failed")
 	e.cause = err

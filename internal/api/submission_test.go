@@ -636,3 +636,25 @@ func TestGuardTellsNamespacesApart(t *testing.T) {
 	}
 	g.wantLive(t, 3)
 }
+
+// lateStore reserves, and its answer does not come within the call's time.
+type lateStore struct{ replayguard.Store }
+
+func (s lateStore) Reserve(ctx context.Context, r replayguard.Request) (replayguard.Reservation, error) {
+	if _, err := s.Store.Reserve(ctx, r); err != nil {
+		return replayguard.Reservation{}, err
+	}
+	<-ctx.Done()
+	return replayguard.Reservation{}, ctx.Err()
+}
+
+// Bug: a call whose time was over when the store had been asked said DEADLINE_EXCEEDED, which promises that nothing was reserved.
+func TestReserveThatIsCutMayHaveReserved(t *testing.T) {
+	g := newGuarded(t, guardStores[0], roomy(10), func(c *api.Config, d *api.Deps) {
+		d.Guard = lateStore{d.Guard}
+		c.DefaultDeadline = 300 * time.Millisecond
+	})
+	_, err := g.relayer.Reserve(context.Background(), g.request(1, 60))
+	wantReason(t, err, api.GuardUnavailable)
+	g.wantLive(t, 1)
+}

@@ -83,7 +83,11 @@ func settle(t *testing.T, newGuard Maker) {
 		r := g.reserve(t, "alice", i, 5)
 		claim := replayguard.Claim{Client: "alice", ID: r.ID, Token: r.Token}
 		for _, again := range []replayguard.Outcome{outcome, replayguard.Committed, replayguard.Consumed} {
+			g.Clock.Advance(1)
 			settled, err := g.Store.Settle(ctx(t), claim, again)
+			if want := g.Clock.Now().Unix() - r.ReservedAt; err == nil && settled.Age != want {
+				t.Errorf("settled at the age of %d s, want %d", settled.Age, want)
+			}
 			if want := r; err != nil || settled.Outcome != outcome || settled.Token != want.Token || settled.ExpiresAt != want.ExpiresAt {
 				t.Fatalf("settling as %v after %v: %+v, %v", again, outcome, settled, err)
 			}

@@ -92,12 +92,13 @@ func empty(t testing.TB, pool *pgxpool.Pool) {
 func checkInvariants(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	for what, wrong := range map[string]string{
-		"the pool counts other than the rows":       `SELECT retained::text FROM replayguard.pool WHERE retained <> (SELECT count(*) FROM replayguard.reservation)`,
-		"there is not one pool":                     `SELECT count(*)::text FROM replayguard.pool HAVING count(*) <> 1`,
-		"a client's count is other than its rows":   `SELECT client FROM replayguard.holding h WHERE live <> (SELECT count(*) FROM replayguard.reservation r WHERE r.client = h.client)`,
-		"a client has rows and no count":            `SELECT client FROM replayguard.reservation r WHERE NOT EXISTS (SELECT FROM replayguard.holding h WHERE h.client = r.client)`,
-		"a client has rows and is not known":        `SELECT client FROM replayguard.reservation r WHERE NOT EXISTS (SELECT FROM replayguard.client c WHERE c.name = r.client)`,
-		"a client has paid for what has not lapsed": `SELECT name FROM replayguard.client c JOIN replayguard.holding h ON h.client = c.name WHERE lapses_charged > lapses`,
+		"the pool counts other than the rows":     `SELECT retained::text FROM replayguard.pool WHERE retained <> (SELECT count(*) FROM replayguard.reservation)`,
+		"there is not one pool":                   `SELECT count(*)::text FROM replayguard.pool HAVING count(*) <> 1`,
+		"a client's count is other than its rows": `SELECT client FROM replayguard.holding h WHERE live <> (SELECT count(*) FROM replayguard.reservation r WHERE r.client = h.client)`,
+		"a client has rows and no count":          `SELECT client FROM replayguard.reservation r WHERE NOT EXISTS (SELECT FROM replayguard.holding h WHERE h.client = r.client)`,
+		"a client has rows and is not known":      `SELECT client FROM replayguard.reservation r WHERE NOT EXISTS (SELECT FROM replayguard.client c WHERE c.name = r.client)`,
+		"a client has paid for what has not lapsed": `SELECT name FROM replayguard.client c JOIN replayguard.holding h ON h.client = c.name WHERE lapses_charged >
+			lapses + (SELECT count(*) FROM replayguard.reservation r WHERE r.client = c.name AND r.outcome = 0 AND r.expires_at < replayguard.now_seconds())`,
 	} {
 		if got := query[*string](t, pool, `SELECT (`+wrong+` LIMIT 1)`); got != nil {
 			t.Errorf("%s: %s", what, *got)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -343,15 +342,136 @@ func TestSweeperRuns(t *testing.T) {
 	s.Close() // twice does nothing
 }
 
-// TestReserveNeedsReadCommitted: at another isolation level, statements would not see what others committed meanwhile.
-func TestReserveNeedsReadCommitted(t *testing.T) {
+// TestOtherDefaultTransactions: the database or the role may have other transactions by default, at which statements would not see what others
+// committed meanwhile, or could write nothing. The store begins its own then.
+func TestOtherDefaultTransactions(t *testing.T) {
 	url := pgtest.Database(t)
-	open(t, newPool(t, url, 1), replayguard.Limits{})
-	s := open(t, newPool(t, withParam(url, "default_transaction_isolation=repeatable%20read"), 1), replayguard.Limits{})
-	_, err := s.Reserve(t.Context(), replayguard.Request{ID: guardtest.ID(1), ExpiresAt: time.Now().Unix() + 60})
-	var refusal *replayguard.Refusal
-	if err == nil || errors.As(err, &refusal) || !strings.Contains(err.Error(), "read committed") {
-		t.Errorf("got %v, want an error that tells of read committed", err)
+	plain := newPool(t, url, 1)
+	open(t, plain, replayguard.Limits{})
+	for _, defaults := range []string{"default_transaction_isolation=repeatable%20read", "default_transaction_isolation=serializable", "default_transaction_read_only=on"} {
+		t.Run(defaults, func(t *testing.T) {
+			empty(t, plain)
+			s := open(t, newPool(t, withParam(url, defaults), 8), replayguard.Limits{MaxEntries: 50, AllowRelease: true})
+			var reserved, full atomic.Int32
+			var callers sync.WaitGroup
+			for i := range 8 {
+				callers.Go(func() {
+					for n := range 10 {
+						_, err := s.Reserve(t.Context(), replayguard.Request{Client: fmt.Sprint("client", i), ID: guardtest.ID(10*i + n), ExpiresAt: time.Now().Unix() + 600})
+						var refusal *replayguard.Refusal
+						switch {
+						case err == nil:
+							reserved.Add(1)
+						case errors.As(err, &refusal) && refusal.Cause == replayguard.CauseCapacity:
+							full.Add(1)
+						default:
+							t.Error(err)
+						}
+					}
+				})
+			}
+			callers.Wait()
+			if reserved.Load() != 50 || full.Load() != 30 {
+				t.Errorf("%d reserved, %d found it full; want 50, 30", reserved.Load(), full.Load())
+			}
+			checkInvariants(t, plain)
+			r, err := s.Reserve(t.Context(), replayguard.Request{Client: "alice", ID: guardtest.ID(1000), ExpiresAt: time.Now().Unix() + 600})
+			if err == nil {
+				t.Fatalf("reserved beyond the capacity: %+v", r)
+			}
+			if err := s.Sweep(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestRefusedFirstCallsMakeNobodyKnown: who never reserved anything is not remembered, whatever it was refused for.
+func TestRefusedFirstCallsMakeNobodyKnown(t *testing.T) {
+	pool := newPool(t, pgtest.Database(t), 2)
+	open(t, pool, replayguard.Limits{})
+	clock := stopClock(t, pool)
+	s := open(t, pool, replayguard.Limits{MaxEntries: 1})
+	now := clock.Now().Unix()
+	reserve := func(client string, id int, expiresAt int64) error {
+		_, err := s.Reserve(t.Context(), replayguard.Request{Client: client, ID: guardtest.ID(id), ExpiresAt: expiresAt})
+		return err
+	}
+	if err := reserve("alice", 1, now+10); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(client string, id int, expiresAt int64, cause replayguard.Cause) {
+		t.Helper()
+		var refusal *replayguard.Refusal
+		if err := reserve(client, id, expiresAt); !errors.As(err, &refusal) || refusal.Cause != cause {
+			t.Errorf("%s: %v, want %s", client, err, cause)
+		}
+		if known := query[int64](t, pool, `SELECT count(*) FROM replayguard.client`); known != 1 {
+			t.Errorf("%s: %d clients are known after it, want alice alone", client, known)
+		}
+		checkInvariants(t, pool)
+	}
+	refused("expired", 2, now-1, replayguard.CauseExpiry)
+	refused("far", 2, now+1<<40, replayguard.CauseExpiry)
+	refused("copied", 1, now+10, replayguard.CauseDuplicate)
+	refused("late", 2, now+10, replayguard.CauseCapacity)
+	clock.Advance(11)
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	clock.Advance(-5)
+	refused("early", 2, now+20, replayguard.CauseClockBack)
+	clock.Advance(6)
+	if err := reserve("bob", 2, now+20); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestForgettingIsBounded: a client comes back to many reservations that have expired. Its call forgets some of them, since all others wait for
+// it, and counts the rest as forgotten.
+func TestForgettingIsBounded(t *testing.T) {
+	const expired = 2500
+	pool := newPool(t, pgtest.Database(t), 2)
+	open(t, pool, replayguard.Limits{})
+	clock := stopClock(t, pool)
+	quota := replayguard.Quota{MaxLive: expired, PerMinute: 60, Burst: expired + 2, LapseCost: 1}
+	s := open(t, pool, replayguard.Limits{MaxEntries: 10 * expired, Quota: quota})
+	now := clock.Now().Unix()
+	request := func(id int) replayguard.Request {
+		return replayguard.Request{Client: "alice", ID: guardtest.ID(id), ExpiresAt: now + 30}
+	}
+	if _, err := s.Reserve(t.Context(), request(1)); err != nil {
+		t.Fatal(err)
+	}
+	exec(t, pool, fmt.Sprintf(`INSERT INTO replayguard.reservation (id, client, key, token, reserved_at, expires_at, outcome)
+		SELECT sha256(i::text::bytea), 'alice', null, -i, %d, %d, 0 FROM generate_series(1, %d) i`, now, now+1, expired-1))
+	exec(t, pool, fmt.Sprintf(`UPDATE replayguard.holding SET live = live + %[1]d; UPDATE replayguard.pool SET retained = retained + %[1]d`, expired-1))
+	_, err := s.Reserve(t.Context(), request(2))
+	guardtest.WantRefusal(t, err, replayguard.Other, replayguard.CauseQuotaLive)
+	clock.Advance(2)
+	if _, err := s.Reserve(t.Context(), request(2)); err != nil {
+		t.Fatalf("what has expired holds no place: %v", err)
+	}
+	checkInvariants(t, pool)
+	if left := query[int64](t, pool, `SELECT count(*) FROM replayguard.reservation`); left != expired+1-1000 {
+		t.Errorf("%d are left, want %d: a thousand forgotten by one call", left, expired+1-1000)
+	}
+	// The lapses are paid for at once, and once: of expired+2 units, two are spent and expired-1 charged, and two seconds gave two (of the burst).
+	for range 3 {
+		if err := s.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		checkInvariants(t, pool)
+	}
+	if units := query[int64](t, pool, `SELECT units FROM replayguard.client`); units != 60*(expired+2-(expired-1)-1) {
+		t.Errorf("%d units are left, want %d", units, 60*(expired+2-(expired-1)-1))
+	}
+	if _, err := s.Reserve(t.Context(), request(3)); err != nil {
+		t.Error(err)
+	}
+	checkInvariants(t, pool)
+	if units := query[int64](t, pool, `SELECT units FROM replayguard.client`); units != 60*(expired+2-(expired-1)-2) {
+		t.Errorf("after another: %d units are left, want %d", units, 60*(expired+2-(expired-1)-2))
 	}
 }
 

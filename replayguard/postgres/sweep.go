@@ -42,9 +42,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 func (s *Store) inBatches(ctx context.Context, statement string, more ...any) error {
 	for {
 		var found int64
-		err := s.call(ctx, "deleting what has expired", func(ctx context.Context) error {
-			return s.pool.QueryRow(ctx, statement, append([]any{int64(sweepBatch)}, more...)...).Scan(&found)
-		})
+		err := s.row(ctx, "deleting what has expired", []any{&found}, statement, append([]any{int64(sweepBatch)}, more...)...)
 		if err != nil {
 			return err
 		}

@@ -41,7 +41,9 @@ const (
 // connections have none the service is off (SUBMISSIONS_OFF), unless its operator allows one anonymous client.
 //
 // What the guard decides is an OK answer with an outcome. An expiry that is not acceptable and a VAA that is not authentic are errors;
-// with every error of Reserve but GUARD_UNAVAILABLE nothing was reserved.
+// with every error that the service itself answers Reserve with but GUARD_UNAVAILABLE nothing was reserved. A call that the caller's own side
+// ends (DEADLINE_EXCEEDED, CANCELLED, a connection that breaks) may have reserved, as one with GUARD_UNAVAILABLE may: ask again with the same
+// idempotency key to know.
 type SubmissionServiceClient interface {
 	// Reserve checks the expiry, verifies the VAA as the ledger would by the CoreState that is served, looks whether the digest is
 	// consumed already, checks the expiry again, and reserves the digest for the caller. A forged copy is refused before it can reserve.
@@ -115,7 +117,9 @@ func (c *submissionServiceClient) Release(ctx context.Context, in *ReleaseReques
 // connections have none the service is off (SUBMISSIONS_OFF), unless its operator allows one anonymous client.
 //
 // What the guard decides is an OK answer with an outcome. An expiry that is not acceptable and a VAA that is not authentic are errors;
-// with every error of Reserve but GUARD_UNAVAILABLE nothing was reserved.
+// with every error that the service itself answers Reserve with but GUARD_UNAVAILABLE nothing was reserved. A call that the caller's own side
+// ends (DEADLINE_EXCEEDED, CANCELLED, a connection that breaks) may have reserved, as one with GUARD_UNAVAILABLE may: ask again with the same
+// idempotency key to know.
 type SubmissionServiceServer interface {
 	// Reserve checks the expiry, verifies the VAA as the ledger would by the CoreState that is served, looks whether the digest is
 	// consumed already, checks the expiry again, and reserves the digest for the caller. A forged copy is refused before it can reserve.

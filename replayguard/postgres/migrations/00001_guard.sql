@@ -40,11 +40,11 @@ CREATE TABLE replayguard.client (
     lapses_charged bigint NOT NULL,
     PRIMARY KEY (name)
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE replayguard.client IS 'Rate and standing of each client that has asked lately. Its row is locked first by each of its calls.';
+COMMENT ON TABLE replayguard.client IS 'Rate and standing of each client that has reserved lately. Its row is locked first by each of its calls.';
 COMMENT ON COLUMN replayguard.client.name IS 'The authenticated client.';
 COMMENT ON COLUMN replayguard.client.units IS 'What it may reserve at once, in sixtieths of a reservation; negative is debt.';
 COMMENT ON COLUMN replayguard.client.filled_at IS 'When units were last brought up to date.';
-COMMENT ON COLUMN replayguard.client.lapses_charged IS 'Up to which count of holding.lapses it has paid.';
+COMMENT ON COLUMN replayguard.client.lapses_charged IS 'Up to which count of holding.lapses it has paid, those that will be counted there once they are forgotten included.';
 
 CREATE TABLE replayguard.holding (
     client text   COLLATE "C" NOT NULL,
@@ -148,6 +148,19 @@ $$;
 COMMENT ON FUNCTION replayguard.charge(text, bigint, bigint, bigint) IS 'Keeps a client''s standing, null where its rate has no limit, in which lapses up to that count are charged. The caller has the lock on its row.';
 
 -- +goose StatementBegin
+CREATE FUNCTION replayguard.refused(p_client text, p_new boolean, p_now bigint, p_units bigint, p_lapses bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_new THEN
+        DELETE FROM replayguard.client WHERE name = p_client;
+    ELSE
+        PERFORM replayguard.charge(p_client, p_now, p_units, p_lapses);
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION replayguard.refused(text, boolean, bigint, bigint, bigint) IS 'Keeps a refused client''s standing as charge does, and nothing of one that was not known before.';
+
+-- +goose StatementBegin
 CREATE FUNCTION replayguard.reserve(
     p_client text, p_id bytea, p_key bytea, p_expires_at bigint,
     p_max_entries bigint, p_max_ttl bigint,
@@ -163,23 +176,19 @@ DECLARE
     r      replayguard.reservation;
     units  bigint;
     locked boolean := false; -- the pool's row
+    new    boolean := false; -- this call has made the client known
+    expired bigint;          -- reservations of the client that have and are not forgotten yet, and those of them that lapsed
+    lapsed  bigint;
 BEGIN
     -- Each statement must see what was committed before it, and not what was when the call began.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'replayguard.reserve works at isolation level read committed, not %', current_setting('transaction_isolation');
+        RAISE EXCEPTION 'replayguard.reserve works at isolation level read committed, not %', current_setting('transaction_isolation')
+            USING ERRCODE = 'invalid_transaction_state';
     END IF;
     -- A refusal writes nothing that a crash must not undo, so nobody waits for the disk because of it.
     PERFORM set_config('synchronous_commit', 'off', true);
 
-    LOOP
-        SELECT * INTO c FROM replayguard.client WHERE name = p_client FOR UPDATE;
-        EXIT WHEN FOUND;
-        INSERT INTO replayguard.client (name, units, filled_at, lapses_charged)
-        VALUES (p_client, p_burst * 60, replayguard.now_seconds(),
-            coalesce((SELECT lapses FROM replayguard.holding WHERE client = p_client), 0))
-        ON CONFLICT DO NOTHING;
-    END LOOP;
-
+    SELECT * INTO c FROM replayguard.client WHERE name = p_client FOR UPDATE;
     LOOP
         o_now := replayguard.now_seconds();
         IF p_expires_at <= 0 OR p_expires_at < o_now OR p_expires_at::numeric - o_now > p_max_ttl THEN
@@ -199,6 +208,16 @@ BEGIN
             END IF;
             RETURN;
         END IF;
+        IF c.name IS NULL THEN
+            -- A client is known once it may have something: what was refused so far makes nobody known.
+            INSERT INTO replayguard.client (name, units, filled_at, lapses_charged)
+            VALUES (p_client, p_burst * 60, replayguard.now_seconds(),
+                coalesce((SELECT lapses FROM replayguard.holding WHERE client = p_client), 0))
+            ON CONFLICT DO NOTHING;
+            new := new OR FOUND;
+            SELECT * INTO c FROM replayguard.client WHERE name = p_client FOR UPDATE;
+            CONTINUE;
+        END IF;
         IF locked THEN
             EXIT WHEN r.id IS NULL;
             -- It has expired, unless it is being extended just now: so look again.
@@ -211,7 +230,7 @@ BEGIN
             SELECT * INTO h FROM replayguard.holding WHERE client = p_client;
             SELECT * INTO o_answer, o_retry_after, units FROM replayguard.quota(c, h, o_now, p_max_live, p_per_minute, p_burst, p_lapse_cost);
             IF o_answer IS NOT NULL THEN
-                PERFORM replayguard.charge(p_client, o_now, units, h.lapses);
+                PERFORM replayguard.refused(p_client, new, o_now, units, h.lapses);
                 RETURN;
             END IF;
         END IF;
@@ -220,9 +239,13 @@ BEGIN
     END LOOP;
 
     -- From here on, nobody else adds or removes anything. The client's own expired reservations go first, since its
-    -- standing depends on them.
-    PERFORM replayguard.forget(ARRAY(SELECT id FROM replayguard.reservation WHERE client = p_client AND expires_at < o_now), o_now);
+    -- standing depends on them; but no more than some, for everybody waits. What is left of them counts as if it were forgotten.
+    PERFORM replayguard.forget(ARRAY(
+        SELECT id FROM replayguard.reservation WHERE client = p_client AND expires_at < o_now ORDER BY expires_at LIMIT 1000), o_now);
     SELECT * INTO h FROM replayguard.holding WHERE client = p_client;
+    SELECT count(*), count(*) FILTER (WHERE outcome = 0) INTO expired, lapsed FROM replayguard.reservation WHERE client = p_client AND expires_at < o_now;
+    h.live := h.live - expired;
+    h.lapses := h.lapses + lapsed;
     SELECT * INTO o_answer, o_retry_after, units FROM replayguard.quota(c, h, o_now, p_max_live, p_per_minute, p_burst, p_lapse_cost);
     SELECT * INTO p FROM replayguard.pool;
     IF o_answer IS NULL AND o_now < p.horizon THEN
@@ -240,7 +263,7 @@ BEGIN
         END IF;
     END IF;
     IF o_answer IS NOT NULL THEN
-        PERFORM replayguard.charge(p_client, o_now, units, h.lapses);
+        PERFORM replayguard.refused(p_client, new, o_now, units, h.lapses);
         RETURN;
     END IF;
 
@@ -263,12 +286,13 @@ COMMENT ON FUNCTION replayguard.reserve(text, bytea, bytea, bigint, bigint, bigi
 
 -- +goose StatementBegin
 CREATE FUNCTION replayguard.settle(p_client text, p_id bytea, p_token bigint, p_outcome smallint,
-    OUT o_answer text, OUT o_reserved_at bigint, OUT o_expires_at bigint, OUT o_outcome smallint) LANGUAGE plpgsql AS $$
+    OUT o_answer text, OUT o_now bigint, OUT o_reserved_at bigint, OUT o_expires_at bigint, OUT o_outcome smallint) LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE replayguard.reservation SET outcome = CASE WHEN outcome = 0 THEN p_outcome ELSE outcome END
     WHERE id = p_id AND client = p_client AND token = p_token AND expires_at >= replayguard.now_seconds()
     RETURNING reserved_at, expires_at, outcome INTO o_reserved_at, o_expires_at, o_outcome;
     o_answer := CASE WHEN FOUND THEN 'settled' ELSE 'none' END;
+    o_now := replayguard.now_seconds();
 END
 $$;
 -- +goose StatementEnd
@@ -375,6 +399,7 @@ DROP FUNCTION replayguard.release(text, bytea, bigint);
 DROP FUNCTION replayguard.extend(text, bytea, bigint, bigint, bigint, bigint);
 DROP FUNCTION replayguard.settle(text, bytea, bigint, smallint);
 DROP FUNCTION replayguard.reserve(text, bytea, bytea, bigint, bigint, bigint, bigint, bigint, bigint, bigint);
+DROP FUNCTION replayguard.refused(text, boolean, bigint, bigint, bigint);
 DROP FUNCTION replayguard.charge(text, bigint, bigint, bigint);
 DROP FUNCTION replayguard.quota(replayguard.client, replayguard.holding, bigint, bigint, bigint, bigint, bigint);
 DROP FUNCTION replayguard.standing(bigint, bigint, bigint, bigint, bigint, bigint, bigint);

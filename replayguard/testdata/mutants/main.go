@@ -2,7 +2,7 @@
 // other, without touching the tree (go test -overlay), runs the tests, and wants each break to be noticed.
 //
 //	go run ./replayguard/testdata/mutants            the guard in memory, less than two minutes
-//	go run ./replayguard/testdata/mutants -postgres  the store in PostgreSQL as well, some minutes more
+//	go run ./replayguard/testdata/mutants -postgres  the store in PostgreSQL as well, some ten minutes more
 //
 // It is run from the module's root. It prints a line per mutant, with the first test that noticed it, and fails if one
 // lives, or if a mutant no longer fits the code.
@@ -113,7 +113,7 @@ var inPostgres = []mutant{
 	{"readmit after the clock went back", []edit{{file: schema, old: "o_answer IS NULL AND o_now < p.horizon", new: "false"}}},
 	{"no lock on the pool", []edit{{file: schema, old: "        PERFORM FROM replayguard.pool FOR UPDATE;\n        locked := true;", new: "        locked := true;"}}},
 	{"tokens drawn before the locks", []edit{
-		{file: schema, old: "    LOOP\n        SELECT * INTO c FROM", new: "    o_token := nextval('replayguard.token');\n    LOOP\n        SELECT * INTO c FROM"},
+		{file: schema, old: "    SELECT * INTO c FROM replayguard.client WHERE name = p_client FOR UPDATE;\n    LOOP\n", new: "    o_token := nextval('replayguard.token');\n    SELECT * INTO c FROM replayguard.client WHERE name = p_client FOR UPDATE;\n    LOOP\n"},
 		{file: schema, old: "    o_token := nextval('replayguard.token');\n    o_reserved_at", new: "    o_reserved_at"},
 	}},
 	{"another client's key opens a reservation", []edit{{file: schema, old: " AND r.client = p_client THEN", new: " THEN"}}},
