@@ -28,6 +28,8 @@
 //
 //   - the package id in the template id (V12): a participant accepts a blob whose package id was changed;
 //   - the discriminator, the 32 bytes of the id before the suffix: a participant accepts it and then finds no such contract;
+//   - that a ledger ever had such a contract, or that a signatory agreed to it: the hash has no secret, and anyone can invent a whole
+//     blob with an id that matches. What an invented one is good for ends at the participant, which finds no such contract;
 //   - a key's value (its hash is covered);
 //   - the synchronizer, which the blob doesn't name, and activeness: an archived contract's blob verifies for ever;
 //   - whether the payload satisfies the template: anyone can create a contract under parties of their own.
