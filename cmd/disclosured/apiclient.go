@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 
@@ -39,6 +40,9 @@ func (s *serverFlags) add(flags *pflag.FlagSet) {
 
 // dial connects lazily: an address that nobody answers at shows with the first call.
 func (s *serverFlags) dial() (*grpc.ClientConn, error) {
+	if err := s.checkAddress(); err != nil {
+		return nil, configError{err}
+	}
 	transport := insecure.NewCredentials()
 	if (s.certFile == "") != (s.keyFile == "") {
 		return nil, configError{errors.New("--cert-file and --key-file go together: give both or neither")}
@@ -67,6 +71,18 @@ func (s *serverFlags) dial() (*grpc.ClientConn, error) {
 		return nil, configError{fmt.Errorf("--server %q: %w", s.address, err)}
 	}
 	return conn, nil
+}
+
+// checkAddress refuses what gRPC would take for a name with a port of its own choice.
+func (s *serverFlags) checkAddress() error {
+	if strings.Contains(s.address, "://") && !strings.HasPrefix(s.address, "http") || strings.HasPrefix(s.address, "unix:") {
+		return nil // a gRPC name
+	}
+	host, port, err := net.SplitHostPort(s.address)
+	if err != nil || host == "" || port == "" {
+		return fmt.Errorf("--server %q: the form is host:port, as %s", s.address, defaultConfig().API.Listen)
+	}
+	return nil
 }
 
 // scopeFlags pick a replay trie.
@@ -116,9 +132,12 @@ func explain(doing string, err error) error {
 		for _, key := range slices.Sorted(maps.Keys(info.Metadata)) {
 			fmt.Fprintf(&more, "\n  %s: %s", key, info.Metadata[key])
 		}
+		if info.Reason == "UNKNOWN_SCOPE" {
+			more.WriteString("\n  → a party is name::fingerprint; disclosure.v1.DisclosureService/ListScopes lists the tries that there are")
+		}
 		return fmt.Errorf("%s: %s: %s%s", doing, info.Reason, st.Message(), more.String())
 	}
-	return fmt.Errorf("%s: %s: %s", doing, st.Code(), st.Message())
+	return advised(fmt.Errorf("%s: %s: %s", doing, st.Code(), st.Message()), serverAdvice(st.Message()))
 }
 
 // reasonOf is the service's reason for an error, "" where there is none.

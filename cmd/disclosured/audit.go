@@ -33,10 +33,18 @@ func newAuditCommand() *cobra.Command {
 		Long: "Make a running service audit its whole index anew, and print the findings. With --against-ledger also read the active contracts from the\n" +
 			"participant at the very offset of that audit and hold the two to each other; the participant's settings are those of `disclosured serve`.\n" +
 			"Exits non-zero where there is a finding (other people's look-alikes aside) or a difference.",
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if scope.consumer == "" && scope.given(cmd.Flags()) {
 				return configError{errors.New("--operator, --package, --namespace and --without-namespace pick among a consumer's tries: give --consumer too, or none of them to audit everything")}
+			}
+			var config Config
+			var log *slog.Logger
+			if againstLedger { // before anything is asked
+				var err error
+				if config, log, err = configured(cmd); err != nil {
+					return err
+				}
 			}
 			ctx, cancel := contextWithTimeout(cmd.Context(), timeout)
 			defer cancel()
@@ -62,7 +70,7 @@ func newAuditCommand() *cobra.Command {
 				return err
 			}
 			if againstLedger {
-				same, err := compareWithLedger(ctx, cmd, audit, int(limit))
+				same, err := compareWithLedger(ctx, cmd.OutOrStdout(), config, log, audit, int(limit))
 				if err != nil {
 					return err
 				}
@@ -117,11 +125,7 @@ func printAudit(out io.Writer, audit *disclosurev1.AuditResponse) error {
 
 // compareWithLedger reads the active contracts at the audit's offset and says whether the index holds the same; if not, which contracts differ, of
 // each kind as many as limit.
-func compareWithLedger(ctx context.Context, cmd *cobra.Command, audit *disclosurev1.AuditResponse, limit int) (bool, error) {
-	config, log, err := configured(cmd)
-	if err != nil {
-		return false, err
-	}
+func compareWithLedger(ctx context.Context, out io.Writer, config Config, log *slog.Logger, audit *disclosurev1.AuditResponse, limit int) (bool, error) {
 	conn, err := dialParticipant(config, log)
 	if err != nil {
 		return false, err
@@ -130,7 +134,7 @@ func compareWithLedger(ctx context.Context, cmd *cobra.Command, audit *disclosur
 	prober := ledgerstream.NewProber(streamConfig(config), conn)
 	peer, err := prober.Identify(ctx)
 	if err != nil {
-		return false, err
+		return false, advised(fmt.Errorf("asking the participant at %s who it is: %w", config.Participant.Address, err), participantAdvice(err))
 	}
 	position := audit.Answer.GetPosition()
 	if peer.ParticipantID != position.GetParticipantId() {
@@ -142,7 +146,6 @@ func compareWithLedger(ctx context.Context, cmd *cobra.Command, audit *disclosur
 		return false, err
 	}
 	hash, activations := view.StateHash()
-	out := cmd.OutOrStdout()
 	if hex.EncodeToString(hash[:]) == audit.StateHash {
 		_, err := fmt.Fprintf(out, "against the ledger: the same %d activations at offset %d\n", activations, position.GetOffset())
 		return true, err

@@ -37,7 +37,7 @@ func newBootstrapCommand() *cobra.Command {
 			"development guardian, which guards nothing, and the registries) and an app with a replay trie for each threshold. Run again it takes what is there and makes\n" +
 			"what is missing, so it can be run at each start. It waits for a participant that is still starting. Prints the settings with which `disclosured serve` follows it.\n\n" +
 			"Where the participant's authorization is on, the token must be an administrator's; it lets its own user act as the parties. Run one at a time.",
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := loadConfig(cmd.Flags(), os.Environ())
 			if err != nil {
@@ -189,7 +189,7 @@ func (b *bootstrap) again(ctx context.Context, doing string, do func() error) er
 		}
 		pause, passes := passing(err)
 		if ctx.Err() != nil || !passes {
-			return fmt.Errorf("bootstrap: %s: %w", doing, err)
+			return advised(fmt.Errorf("bootstrap: %s: %w", doing, err), participantAdvice(err))
 		}
 		if time.Since(logged) >= identifyLogged {
 			logged = time.Now()
@@ -198,7 +198,11 @@ func (b *bootstrap) again(ctx context.Context, doing string, do func() error) er
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return fmt.Errorf("bootstrap: %s: gave up, see --timeout: %w", doing, err)
+			why := "interrupted"
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				why = "gave up, see --timeout"
+			}
+			return advised(fmt.Errorf("bootstrap: %s: %s: %w", doing, why, err), participantAdvice(err))
 		}
 	}
 }
@@ -211,6 +215,9 @@ func passing(err error) (pause time.Duration, passes bool) {
 	rejection := (*submit.Rejection)(nil)
 	if !errors.As(err, &rejection) {
 		return 0, false
+	}
+	if isWrongTransport(err) {
+		return 0, false // whatever answers will go on to
 	}
 	switch rejection.Code {
 	case codes.Unavailable, codes.Aborted, codes.DeadlineExceeded, codes.Canceled, codes.ResourceExhausted:

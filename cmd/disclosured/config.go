@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/disclosured/disclosured/internal/api"
 	"github.com/disclosured/disclosured/internal/index/postgres"
@@ -277,6 +278,11 @@ func (c Config) validate() error {
 func (p ParticipantConfig) validateConnection(fault faultFunc) {
 	if p.Address == "" {
 		fault("participant.address", "is required, as localhost:6865")
+	} else if conn, err := ledgerstream.Dial(ledgerstream.ConnConfig{Target: p.Address, Plaintext: true}); err != nil { // which dials nothing yet
+		setting, err := participantSetting(err)
+		fault(setting, "%v", err)
+	} else {
+		_ = conn.Close() // nothing was sent
 	}
 	if p.Plaintext && (p.CAFile != "" || p.CertFile != "" || p.ServerName != "") {
 		fault("participant.plaintext", "can't be combined with ca_file, cert_file or server_name")
@@ -451,7 +457,15 @@ func parties(fault faultFunc, setting string, names []string) {
 			return !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune(":-_ ", r))
 		})
 		if name == "" || len(name) > 255 || bad >= 0 {
-			fault(setting, "%.80q is not a party: 1 to 255 of A-Z a-z 0-9 : - _ and space", name)
+			why := ""
+			if bad >= 0 {
+				r, _ := utf8.DecodeRuneInString(name[bad:])
+				why = fmt.Sprintf(", and not %q", r)
+				if r == '…' {
+					why += ", which stands in examples for the rest: put your own party in whole"
+				}
+			}
+			fault(setting, "%.80q is not a party: 1 to 255 of A-Z a-z 0-9 : - _ and space%s", name, why)
 		}
 	}
 }

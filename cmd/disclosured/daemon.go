@@ -216,7 +216,7 @@ func (d *daemon) openStore(ctx context.Context) (*postgres.Store, error) {
 	store, err := postgres.Open(ctx, d.storeConfig())
 	if err != nil {
 		if errors.Is(err, postgres.ErrNewerSchema) || errors.Is(err, postgres.ErrNotMigrated) || errors.Is(err, postgres.ErrVersionLost) {
-			return nil, configError{err}
+			return nil, configError{advised(err, databaseAdvice(err))}
 		}
 		return nil, databaseError("opening the database", err)
 	}
@@ -225,7 +225,7 @@ func (d *daemon) openStore(ctx context.Context) (*postgres.Store, error) {
 
 // databaseError is the configuration's where no restart would mend it: the file with the URL, or the URL, is wrong.
 func databaseError(doing string, err error) error {
-	err = fmt.Errorf("%s: %w", doing, err)
+	err = advised(fmt.Errorf("%s: %w", doing, err), databaseAdvice(err))
 	if fault := (*postgres.ConfigError)(nil); errors.As(err, &fault) {
 		return configError{err}
 	}
@@ -275,8 +275,8 @@ func (d *daemon) identify(ctx context.Context, participant *ledgerstream.Conn) (
 		if ctx.Err() != nil {
 			return peer, ctx.Err()
 		}
-		return peer, fmt.Errorf("participant.address %s did not answer as a participant within participant.start_timeout (%s): %w",
-			d.cfg.Participant.Address, d.cfg.Participant.StartTimeout, failed)
+		return peer, advised(fmt.Errorf("participant.address %s did not answer as a participant within participant.start_timeout (%s): %w",
+			d.cfg.Participant.Address, d.cfg.Participant.StartTimeout, failed), participantAdvice(failed))
 	}
 }
 
@@ -401,7 +401,8 @@ func dialParticipant(cfg Config, log *slog.Logger) (*ledgerstream.Conn, error) {
 			Audience: p.OAuthAudience, Scopes: p.OAuthScopes,
 		}, log)
 		if err != nil {
-			return nil, configError{fmt.Errorf("participant: %w", err)}
+			setting, err := participantSetting(err)
+			return nil, configError{fmt.Errorf("%s: %w", setting, err)}
 		}
 		token = source
 	}
@@ -410,7 +411,8 @@ func dialParticipant(cfg Config, log *slog.Logger) (*ledgerstream.Conn, error) {
 		MaxReceiveBytes: p.MaxMessageBytes, Token: token, Log: log,
 	})
 	if err != nil {
-		return nil, configError{fmt.Errorf("participant: %w", err)}
+		setting, err := participantSetting(err)
+		return nil, configError{fmt.Errorf("%s: %w", setting, err)}
 	}
 	return conn, nil
 }

@@ -45,7 +45,7 @@ func newDemoCommand() *cobra.Command {
 			"the simulated ledger's truth at the answer's offset; the exit is non-zero if anything was wrong.\n\n" +
 			"The index is kept in the Postgres that the environment variable DATABASE_URL names (in a database of its own, dropped at the end), else in a\n" +
 			"throwaway one if server binaries are found, else in memory alone.",
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if lasts < time.Second || lasts > time.Hour {
 				return configError{fmt.Errorf("--for must be in 1s..1h, is %s", lasts)}

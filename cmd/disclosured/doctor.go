@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ func newDoctorCommand() *cobra.Command {
 		Short: "Check connection, token, rights, packages, anchors and database, and say what to do",
 		Long: "Check everything that `disclosured serve` needs with the settings that it would have: the connection, the token, the rights to read, the packages,\n" +
 			"the anchors, the database. Says what is wrong and what to do, changes nothing, and exits non-zero where something is wrong.",
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := contextWithTimeout(cmd.Context(), timeout)
 			defer cancel()
@@ -81,7 +82,8 @@ func (e *examination) participant(ctx context.Context, d *daemon) (peer ledgerst
 	defer conn.Close()
 	prober := ledgerstream.NewProber(streamConfig(d.cfg), conn)
 	if peer, err = prober.Identify(ctx); err != nil {
-		e.wrong("connection", err, "is participant.address right and reachable from here, with the TLS and token settings that it asks for?")
+		e.wrong("connection", fmt.Errorf("%s: %w", d.cfg.Participant.Address, err), cmp.Or(participantAdvice(err),
+			"is participant.address right and reachable from here, with the TLS and token settings that it asks for?"))
 		return peer, false
 	}
 	e.ok("connection", "%s answers as %s, Ledger API %s", d.cfg.Participant.Address, peer.ParticipantID, peer.LedgerAPIVersion)
@@ -93,7 +95,8 @@ func (e *examination) participant(ctx context.Context, d *daemon) (peer ledgerst
 		e.wrong("reading", err, "grant the token's user CanReadAs for each of participant.read_as, and see that packages.names are uploaded")
 		return peer, true
 	}
-	e.ok("reading", "may read as %s", orList(d.cfg.Participant.ReadAs, "any party"))
+	// A participant without authorization lets everybody read as parties that it has never heard of.
+	e.ok("reading", "the participant lets us read as %s, which does not show that it has such a party", orList(d.cfg.Participant.ReadAs, "any party"))
 	if len(peer.MissingTemplates) > 0 {
 		e.note("packages", "no version on this participant has %s: these are not served until one does", strings.Join(peer.MissingTemplates, ", "))
 	} else {
@@ -155,14 +158,14 @@ func (e *examination) database(ctx context.Context, d *daemon, peer ledgerstream
 		e.note("database", "the schema is older than this program: `disclosured serve` will migrate it")
 		return
 	case err != nil:
-		e.wrong("database", err, "")
+		e.wrong("database", errors.New(oneLine(err)), databaseAdvice(err))
 		return
 	}
 	defer store.Close()
 	pos, ok, err := store.Position(ctx)
 	switch {
 	case err != nil:
-		e.wrong("database", err, "")
+		e.wrong("database", errors.New(oneLine(err)), databaseAdvice(err))
 	case !ok:
 		e.ok("database", "reachable, its schema is this program's, and no index is in it yet")
 	case reached && pos.ParticipantID != peer.ParticipantID:

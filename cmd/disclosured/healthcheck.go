@@ -27,7 +27,7 @@ func newHealthcheckCommand() *cobra.Command {
 		Short: "Ask the service on this host whether it is ready, for a container without a shell",
 		Long: "Ask the service on this host, at its ops.listen, whether it is ready to answer (/readyz) and exit with 0 if it is, with 1 and the reason if not.\n" +
 			"A service that is not ready is not mended by a restart: supervisors that restart should ask with --live.",
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := loadConfig(cmd.Flags(), os.Environ())
 			if err != nil {
@@ -85,6 +85,13 @@ func askHealth(ctx context.Context, url string) (string, error) {
 	transport := &http.Transport{DisableKeepAlives: true}
 	answer, err := transport.RoundTrip(request)
 	if err != nil {
+		network := (*net.OpError)(nil)
+		switch {
+		case ctx.Err() == nil && !errors.As(err, &network): // connected, and what came was not HTTP
+			err = advised(err, "what answers there is no HTTP server: is it the API (api.listen)? ops.listen is another port, by default "+defaultConfig().Ops.Listen)
+		case strings.Contains(err.Error(), "connection refused"):
+			err = advised(err, "nothing listens there: is `disclosured serve` running, with this ops.listen?")
+		}
 		return "", fmt.Errorf("asking %s: %w", url, err)
 	}
 	defer answer.Body.Close()

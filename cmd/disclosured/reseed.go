@@ -25,7 +25,7 @@ func newReseedCommand() *cobra.Command {
 			"first; without a database, starting it again is all that is needed.\n\n" +
 			"What is lost is the past: by which update a digest was consumed, and how a contract ended, is known from the new start on alone. That a digest is\n" +
 			"consumed is the ledger's to say, and is lost by nothing. Reservations of the replay guard stay.",
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !yes {
 				return configError{errors.New("reseed forgets the index and its history: say --yes if that is meant")}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/disclosured/disclosured/internal/wormhole"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
 
@@ -48,6 +49,9 @@ func newResolveCommand() *cobra.Command {
 			case (len(args) == 1) == (digest != ""):
 				return configError{fmt.Errorf("give either a VAA or --digest")}
 			case digest != "":
+				if _, err := wormhole.ParseDigest(digest); err != nil {
+					return configError{fmt.Errorf("--digest %q: %w", digest, err)}
+				}
 				request.Subject = &disclosurev1.PrepareRedeemRequest_Digest{Digest: digest}
 			case args[0] == "-":
 				text, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxStdinVAA))
@@ -67,7 +71,7 @@ func newResolveCommand() *cobra.Command {
 			defer cancel()
 			answer, err := disclosurev1.NewDisclosureServiceClient(conn).PrepareRedeem(ctx, request)
 			if err != nil {
-				return explain("asking "+server.address+" to prepare the redeem", err)
+				return explain(fmt.Sprintf("asking %s to prepare the redeem for consumer %q", server.address, scope.consumer), err)
 			}
 			if asJSON {
 				err = printDisclosedContracts(cmd.OutOrStdout(), answer.DisclosedContracts)

@@ -56,7 +56,7 @@ func newVAACommand() *cobra.Command {
 			"message; without, UNVERIFIED. Asks nobody. Exits non-zero where the VAA is invalid.\n\n" +
 			"A blob is verified first, as by `disclosured verify`; give --operator and --guardian-governance, as known from elsewhere, to have its parties compared.\n" +
 			"That it recomputes does not show that a ledger made it: anyone can invent a CoreState that names these parties. The report says what the verdict rests on.",
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("a VAA in hex, 0x-hex or base64, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			encoded, err := readVAA(args[0], cmd.InOrStdin())
 			if err != nil {

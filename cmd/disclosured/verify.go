@@ -66,7 +66,7 @@ func newVerifyCommand() *cobra.Command {
 			"expectation that does not apply to the contract fails. Exits non-zero where a check fails or the contract id can't be recomputed.\n\n" +
 			"Without expectations it is only shown that the blob agrees with itself. And even one that is all that is expected can have been invented by anyone who\n" +
 			"knows the parties' names: only a ledger that takes its disclosure shows that the contract exists. What no check covers is printed too.",
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("a created event blob in hex or base64, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blob, err := readBlob(args[0], cmd.InOrStdin())
 			if err != nil {

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/spf13/cobra"
+
+	"github.com/disclosured/disclosured/internal/index/postgres"
+	"github.com/disclosured/disclosured/internal/ledgerstream"
+)
+
+// What gRPC and PostgreSQL say about a connection names neither the setting nor what to do. These functions add it.
+
+// wrongTransport are what no waiting mends: what answers at the address speaks another protocol than we do.
+var wrongTransport = []string{"first record does not look like a TLS handshake", "frame too large", "looked like an HTTP/1.1 header"}
+
+// isWrongTransport tells whether what answers speaks another protocol.
+func isWrongTransport(err error) bool {
+	return slices.ContainsFunc(wrongTransport, func(s string) bool { return strings.Contains(err.Error(), s) })
+}
+
+// serverAdvice is what to do about a service that can't be asked, "" where there is nothing to add.
+func serverAdvice(said string) string {
+	switch {
+	case strings.Contains(said, "first record does not look like a TLS handshake"):
+		return "the service talks without TLS there: leave out --tls, --server-ca-file and --cert-file"
+	case strings.Contains(said, "looked like an HTTP/1.1 header"):
+		return "that is a port for HTTP: --server is the API (api.listen, by default " + defaultConfig().API.Listen + "), not metrics and health (ops.listen)"
+	case strings.Contains(said, "error reading server preface"):
+		return "does the service talk TLS there? then give --tls or --server-ca-file"
+	case strings.Contains(said, "failed to verify certificate"):
+		return "give the authority of the service's certificate with --server-ca-file, and in --server the name that the certificate has"
+	case strings.Contains(said, "connection refused"):
+		return "nothing listens there: is `disclosured serve` running, and is --server its api.listen?"
+	case strings.Contains(said, "produced zero addresses"):
+		return "the host's name does not resolve: correct --server"
+	}
+	return ""
+}
+
+// participantAdvice is the same about a participant.
+func participantAdvice(err error) string {
+	said := err.Error()
+	switch {
+	case strings.Contains(said, "first record does not look like a TLS handshake"):
+		return "the participant talks without TLS there: set participant.plaintext (--participant-plaintext), or correct participant.address"
+	case strings.Contains(said, "looked like an HTTP/1.1 header"):
+		return "that is a port for HTTP: participant.address is the gRPC Ledger API, whose usual port is 6865"
+	case strings.Contains(said, "error reading server preface"):
+		return "does the participant talk TLS there? then leave out participant.plaintext"
+	case strings.Contains(said, "failed to verify certificate"):
+		return "set participant.ca_file to the authority of the participant's certificate, and participant.server_name where its name is another"
+	case strings.Contains(said, "connection refused"):
+		return "nothing listens there: is the participant running, and is participant.address right?"
+	case strings.Contains(said, "produced zero addresses"):
+		return "the host's name does not resolve: correct participant.address"
+	}
+	return ""
+}
+
+// advised is an error with what to do.
+func advised(err error, todo string) error {
+	if todo == "" {
+		return err
+	}
+	return fmt.Errorf("%w\n  → %s", err, todo)
+}
+
+// databaseAdvice is what to do about a database that can't be used, "" where the error says it.
+func databaseAdvice(err error) string {
+	refusal, failed := (*pgconn.PgError)(nil), (*pgconn.ConnectError)(nil)
+	switch {
+	case errors.Is(err, postgres.ErrNotMigrated):
+		return "`disclosured migrate up` takes the same --config or --database-url-file; or set database.migrate"
+	case errors.As(err, &refusal) && refusal.Code == "3D000":
+		return "create the database (createdb), or correct its name in the file of database.url_file"
+	case errors.As(err, &refusal) && strings.HasPrefix(refusal.Code, "28"):
+		return "correct user and password in the file of database.url_file"
+	case errors.As(err, &failed):
+		return "is PostgreSQL running and reachable where the file of database.url_file says?"
+	}
+	return ""
+}
+
+// oneLine is an error's text without the lines and tabs in which PostgreSQL's client lists its attempts.
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// settingsOfConn are the settings behind the fields of a ledgerstream.ConnConfig.
+var settingsOfConn = map[string]string{
+	"Target": "participant.address", "Plaintext": "participant.plaintext", "CAFile": "participant.ca_file",
+	"CertFile and KeyFile": "participant.cert_file and key_file", "MaxReceiveBytes": "participant.max_message_bytes",
+	"TokenURL": "participant.oauth_token_url", "ClientID": "participant.oauth_client_id", "SecretFile": "participant.oauth_client_secret_file",
+}
+
+// participantSetting is a fault of the connection's configuration with the name that the setting has here.
+func participantSetting(err error) (setting string, fault error) {
+	wrong := (*ledgerstream.ConfigError)(nil)
+	if errors.As(err, &wrong) {
+		if name, ok := settingsOfConn[wrong.Setting]; ok {
+			return name, wrong.Err
+		}
+	}
+	return "participant", err
+}
+
+// oneArgument takes exactly one argument, and says what it should be.
+func oneArgument(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s takes one argument, %s, and got %d: see `%s --help`", cmd.CommandPath(), what, len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// noArguments takes none. What looks like a configuration file is one whose flag was left out.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%s takes no argument, and got %q", cmd.CommandPath(), args[0])
+	if cmd.Flags().Lookup("config") == nil {
+		return err
+	}
+	_, absent := os.Stat(args[0])
+	if ext := filepath.Ext(args[0]); absent == nil || ext == ".yaml" || ext == ".yml" {
+		return fmt.Errorf("%w: is --config %s meant?", err, args[0])
+	}
+	return err
+}
