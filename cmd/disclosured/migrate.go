@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +14,6 @@ import (
 )
 
 func newMigrateCommand() *cobra.Command {
-	var urlFile string
 	var guard bool
 	cmd := &cobra.Command{
 		Use:   "migrate [up | down | status]",
@@ -28,10 +28,18 @@ func newMigrateCommand() *cobra.Command {
 			if len(args) == 1 {
 				direction = postgres.Direction(args[0])
 			}
+			urlFile, err := databaseURLFile(cmd)
+			if err != nil {
+				return err
+			}
+			doing := "migrating"
+			if direction == postgres.Status {
+				doing = "reading the version of"
+			}
 			if guard || direction != postgres.Down {
 				state, err := migrateGuard(cmd.Context(), urlFile, direction)
 				if err != nil {
-					return migrateError("the replay guard's schema", err)
+					return databaseCommandError(doing+" the replay guard's schema", err)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "replay guard: %s\n", state)
 				if guard {
@@ -40,7 +48,7 @@ func newMigrateCommand() *cobra.Command {
 			}
 			migrations, err := postgres.Migrate(cmd.Context(), postgres.Config{URLFile: urlFile}, direction)
 			if err != nil {
-				return migrateError("the database", err)
+				return databaseCommandError(doing+" the index's schema", err)
 			}
 			for _, m := range migrations {
 				state := "pending"
@@ -53,19 +61,28 @@ func newMigrateCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&guard, "guard", false, "migrate the replay guard's schema alone")
-	cmd.Flags().StringVar(&urlFile, "database-url-file", "", "the file that holds the Postgres URL")
-	if err := cmd.MarkFlagRequired("database-url-file"); err != nil {
-		panic(err) // the flag is declared above
-	}
+	addConfigFlags(cmd.Flags(), "database.url_file")
 	return cmd
 }
 
-// migrateError says what could not be migrated, and by which flag the database was named where that is what is wrong.
-func migrateError(what string, err error) error {
-	if fault := (*postgres.ConfigError)(nil); errors.As(err, &fault) {
-		return configError{fmt.Errorf("migrating %s: --database-url-file: %w", what, err)}
+// databaseURLFile is database.url_file of a command that is about the database alone: from its flag, its variable or the file of --config.
+func databaseURLFile(cmd *cobra.Command) (string, error) {
+	config, err := loadConfig(cmd.Flags(), os.Environ())
+	if err != nil {
+		return "", configError{err}
 	}
-	return fmt.Errorf("migrating %s: %w", what, err)
+	if config.Database.URLFile == "" {
+		return "", configError{errors.New("database.url_file is not set: give --database-url-file FILE, or with --config a configuration that has it")}
+	}
+	return config.Database.URLFile, nil
+}
+
+// databaseCommandError says what could not be done with the database, and by which setting it was named where that is what is wrong.
+func databaseCommandError(doing string, err error) error {
+	if fault := (*postgres.ConfigError)(nil); errors.As(err, &fault) {
+		return configError{fmt.Errorf("%s: database.url_file: %w", doing, err)}
+	}
+	return advised(fmt.Errorf("%s: %w", doing, err), databaseAdvice(err))
 }
 
 // migrateGuard changes the guard's schema, or only reads it, and says where it is then.

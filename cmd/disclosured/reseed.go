@@ -13,10 +13,7 @@ import (
 )
 
 func newReseedCommand() *cobra.Command {
-	var (
-		urlFile string
-		yes     bool
-	)
+	var yes bool
 	cmd := &cobra.Command{
 		Use:   "reseed",
 		Short: "Have the next start build the index anew from the ledger",
@@ -29,6 +26,10 @@ func newReseedCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !yes {
 				return configError{errors.New("reseed forgets the index and its history: say --yes if that is meant")}
+			}
+			urlFile, err := databaseURLFile(cmd)
+			if err != nil {
+				return err
 			}
 			store, err := postgres.Open(cmd.Context(), postgres.Config{URLFile: urlFile})
 			if err != nil {
@@ -43,11 +44,8 @@ func newReseedCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&urlFile, "database-url-file", "", "the file that holds the Postgres URL")
 	cmd.Flags().BoolVar(&yes, "yes", false, "forget the index and its history")
-	if err := cmd.MarkFlagRequired("database-url-file"); err != nil {
-		panic(err) // the flag is declared above
-	}
+	addConfigFlags(cmd.Flags(), "database.url_file")
 	return cmd
 }
 
@@ -76,13 +74,10 @@ func reseed(ctx context.Context, store *postgres.Store) (said string, err error)
 		pos.ParticipantID, pos.Offset, pos.RecordTime.UTC().Format(time.RFC3339)), nil
 }
 
-// reseedError says by which flag the database was named where that is what is wrong.
+// reseedError marks what a restart does not mend.
 func reseedError(err error) error {
-	if fault := (*postgres.ConfigError)(nil); errors.As(err, &fault) {
-		return configError{fmt.Errorf("retiring the index: --database-url-file: %w", err)}
-	}
 	if errors.Is(err, postgres.ErrNewerSchema) || errors.Is(err, postgres.ErrNotMigrated) || errors.Is(err, postgres.ErrVersionLost) {
-		return configError{fmt.Errorf("retiring the index: %w", err)}
+		return configError{databaseCommandError("retiring the index", err)}
 	}
-	return fmt.Errorf("retiring the index: %w", err)
+	return databaseCommandError("retiring the index", err)
 }

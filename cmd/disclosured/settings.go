@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -86,13 +87,13 @@ func settingUsages() map[string]string {
 	return usages
 }
 
-// addConfigFlags gives a command --config and a flag for each setting, or for each of the sections named.
-func addConfigFlags(flags *pflag.FlagSet, sections ...string) {
+// addConfigFlags gives a command --config and a flag for each setting, or for each of those named and each of the sections named.
+func addConfigFlags(flags *pflag.FlagSet, named ...string) {
 	flags.String("config", "", "the YAML file to read settings from")
 	flags.Lookup("config").Annotations = map[string][]string{settingFlag: nil}
 	for _, s := range settings() {
 		section, _, _ := strings.Cut(s.key, ".")
-		if len(sections) > 0 && !slices.Contains(sections, section) {
+		if len(named) > 0 && !slices.Contains(named, section) && !slices.Contains(named, s.key) {
 			continue
 		}
 		switch v := s.value.Interface().(type) {
@@ -133,7 +134,13 @@ func loadConfig(flags *pflag.FlagSet, environ []string) (Config, error) {
 	if path != "" {
 		fromFile := koanf.New(".")
 		if err := fromFile.Load(file.Provider(path), yaml.Parser()); err != nil {
+			if strings.Contains(err.Error(), "cannot start any token") {
+				err = fmt.Errorf("%w: is a line indented with a tab? YAML wants blanks", err)
+			}
 			return Config{}, fmt.Errorf("reading the configuration file %s: %w", path, err)
+		}
+		if err := unknownKeys(fromFile.All()); err != nil {
+			return Config{}, fmt.Errorf("the configuration file %s: %w", path, err)
 		}
 		// Without a value a key would take its setting's default away: that is a line half written, or half commented out.
 		for key, value := range fromFile.All() {
@@ -175,6 +182,58 @@ func loadConfig(flags *pflag.FlagSet, environ []string) (Config, error) {
 		return Config{}, fmt.Errorf("reading settings (`disclosured config --list` shows them all): %s", faultsOf(err))
 	}
 	return config, nil
+}
+
+// unknownKeys refuses keys that are no setting's, each with the setting that may be meant.
+func unknownKeys(given map[string]any) error {
+	var faults []error
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		known := slices.ContainsFunc(settings(), func(s setting) bool {
+			// A section without settings comes as a key of its own, and what is below a setting is a value of the wrong type.
+			return key == s.key || strings.HasPrefix(s.key, key+".") || strings.HasPrefix(key, s.key+".")
+		})
+		if known {
+			continue
+		}
+		meant := ""
+		if s := nearest(key); s != "" {
+			meant = ": did you mean " + s + "?"
+		}
+		faults = append(faults, fmt.Errorf("%.80q is no setting (`disclosured config --list` shows them all)%s", key, meant))
+	}
+	return errors.Join(faults...)
+}
+
+// nearest is the setting whose name differs in the fewest letters, in three at most, "" if there is none.
+func nearest(key string) string {
+	best, least := "", 4
+	for _, s := range settings() {
+		if d := differingLetters(key, s.key); d < least {
+			best, least = s.key, d
+		}
+	}
+	return best
+}
+
+// differingLetters is the Levenshtein distance of two names.
+func differingLetters(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 // faultsOf is what a decoding error says about each setting, in one line.
