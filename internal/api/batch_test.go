@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/disclosured/disclosured/internal/api"
 	"github.com/disclosured/disclosured/internal/index"
@@ -102,6 +103,64 @@ func TestBatchInAHurryWithoutHistory(t *testing.T) {
 				t.Fatal(got)
 			}
 		}
+	}
+}
+
+// What many items disclose is given once to who asks for that, and is the same.
+func TestBatchDisclosuresOnce(t *testing.T) {
+	most := 0
+	options := []option{func(c *api.Config, _ *api.Deps) {
+		if most > 0 {
+			c.MaxAnswerBytes = most
+		}
+	}}
+	w := basic(t, options...)
+	w.apply(archived("root"), created(contract("low", node(t, "a", digest("ab")))), created(contract("high", node(t, "b"))))
+	batch := batchOf(100)
+	for i := range batch.Items {
+		batch.Items[i] = prepareDigest(digest([]string{"aa", "ab", "bb", "ff"}[i%4]).String()) // redeemable, consumed, redeemable, in a gap
+	}
+	each, err := w.client.BatchPrepareRedeem(t.Context(), batch)
+	if err != nil || len(each.GetDisclosedContracts()) != 0 {
+		t.Fatalf("%d contracts, %v", len(each.GetDisclosedContracts()), err)
+	}
+	batch.DisclosuresOnce = true
+	once, err := w.client.BatchPrepareRedeem(t.Context(), batch)
+	if err != nil || len(once.GetDisclosedContracts()) != 3 {
+		t.Fatalf("%d contracts, %v; want CoreState and two nodes", len(once.GetDisclosedContracts()), err)
+	}
+	by := map[string]*disclosurev1.DisclosedContract{}
+	for _, d := range once.GetDisclosedContracts() {
+		by[d.GetContractId()] = d
+	}
+	for i, item := range once.GetItems() {
+		want := each.GetItems()[i]
+		if response := item.GetResponse(); response != nil {
+			if len(response.GetDisclosedContracts()) != 0 {
+				t.Fatalf("item %d has disclosures of its own", i)
+			}
+			for _, d := range want.GetResponse().GetDisclosedContracts() {
+				if id := d.GetContractId(); id != response.GetCoreState().GetContract().GetContractId() && id != response.GetReplayNode().GetContract().GetContractId() {
+					t.Errorf("item %d: %s is neither its CoreState nor its node", i, id)
+				}
+				response.DisclosedContracts = append(response.DisclosedContracts, by[d.GetContractId()])
+			}
+		}
+		if !proto.Equal(item, want) {
+			t.Fatalf("item %d: %v, want %v", i, item, want)
+		}
+	}
+
+	// So a batch fits that did not.
+	batch.DisclosuresOnce = false
+	most = proto.Size(each) - 1000
+	w = basic(t, options...)
+	w.apply(archived("root"), created(contract("low", node(t, "a", digest("ab")))), created(contract("high", node(t, "b"))))
+	_, err = w.client.BatchPrepareRedeem(t.Context(), batch)
+	wantReason(t, err, api.AnswerTooLarge)
+	batch.DisclosuresOnce = true
+	if _, err = w.client.BatchPrepareRedeem(t.Context(), batch); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -83,6 +83,7 @@ func (s *Service) BatchPrepareRedeem(ctx context.Context, req *disclosurev1.Batc
 		r.consumes = s.consumptions(ctx, r, usable)
 		answer := &disclosurev1.BatchPrepareRedeemResponse{Answer: s.answer(r), Items: make([]*disclosurev1.BatchPrepareRedeemItem, len(queries))}
 		size := 0
+		disclosed := map[string]bool{}
 		for i, q := range queries {
 			if err := ctx.Err(); err != nil {
 				return nil, err
@@ -101,6 +102,18 @@ func (s *Service) BatchPrepareRedeem(ctx context.Context, req *disclosurev1.Batc
 				return nil, fault // of the call, not of the item
 			default:
 				answer.Items[i] = &disclosurev1.BatchPrepareRedeemItem{Result: &disclosurev1.BatchPrepareRedeemItem_Error{Error: fault.item()}}
+			}
+			if req.GetDisclosuresOnce() {
+				for _, d := range item.GetDisclosedContracts() {
+					if !disclosed[d.GetContractId()] {
+						disclosed[d.GetContractId()] = true
+						answer.DisclosedContracts = append(answer.DisclosedContracts, d)
+						size += proto.Size(d)
+					}
+				}
+				if item != nil {
+					item.DisclosedContracts = nil
+				}
 			}
 			if size += proto.Size(answer.Items[i]); size > s.cfg.MaxAnswerBytes {
 				return nil, failure(AnswerTooLarge, fmt.Sprintf("the answers to the first %d of %d items exceed %d bytes", i+1, len(queries), s.cfg.MaxAnswerBytes)).

@@ -235,7 +235,7 @@ var Reasons = []Row{
 		[]string{"limit_of"}},
 	{AnswerTooLarge, codes.ResourceExhausted, 413, RetryNever, 0,
 		"The answer exceeds what the server sends in one message.",
-		"Ask for fewer items.",
+		"Ask for fewer items; of a batch, for disclosures_once.",
 		[]string{"limit_bytes"}},
 	{DeadlineExceeded, codes.DeadlineExceeded, 504, RetryNow, 0,
 		"The call's deadline, or the server's own bound on calls, passed.",

@@ -2162,10 +2162,13 @@ func (x *GuardianPublicKey) GetPublicKey() string {
 type BatchPrepareRedeemRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 1,000. Their own read options must be unset: those of the batch hold.
-	Items         []*PrepareRedeemRequest `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	Read          *ReadOptions            `protobuf:"bytes,2,opt,name=read,proto3" json:"read,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Items []*PrepareRedeemRequest `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	Read  *ReadOptions            `protobuf:"bytes,2,opt,name=read,proto3" json:"read,omitempty"`
+	// Give each disclosed contract once, in the answer's disclosed_contracts, and none in the items: most items of a batch have the same CoreState, and
+	// many the same node. What an item's redeem discloses are those with the contract ids of its core_state and its replay_node.
+	DisclosuresOnce bool `protobuf:"varint,3,opt,name=disclosures_once,json=disclosuresOnce,proto3" json:"disclosures_once,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *BatchPrepareRedeemRequest) Reset() {
@@ -2212,13 +2215,22 @@ func (x *BatchPrepareRedeemRequest) GetRead() *ReadOptions {
 	return nil
 }
 
+func (x *BatchPrepareRedeemRequest) GetDisclosuresOnce() bool {
+	if x != nil {
+		return x.DisclosuresOnce
+	}
+	return false
+}
+
 type BatchPrepareRedeemResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Answer *Answer                `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"`
 	// In the order of the request.
-	Items         []*BatchPrepareRedeemItem `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Items []*BatchPrepareRedeemItem `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
+	// With disclosures_once: what the items' redeems disclose, each contract once.
+	DisclosedContracts []*DisclosedContract `protobuf:"bytes,3,rep,name=disclosed_contracts,json=disclosedContracts,proto3" json:"disclosed_contracts,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *BatchPrepareRedeemResponse) Reset() {
@@ -2261,6 +2273,13 @@ func (x *BatchPrepareRedeemResponse) GetAnswer() *Answer {
 func (x *BatchPrepareRedeemResponse) GetItems() []*BatchPrepareRedeemItem {
 	if x != nil {
 		return x.Items
+	}
+	return nil
+}
+
+func (x *BatchPrepareRedeemResponse) GetDisclosedContracts() []*DisclosedContract {
+	if x != nil {
+		return x.DisclosedContracts
 	}
 	return nil
 }
@@ -4205,13 +4224,15 @@ const file_disclosure_v1_disclosure_proto_rawDesc = "" +
 	"\x11GuardianPublicKey\x12%\n" +
 	"\x0eguardian_index\x18\x01 \x01(\x03R\rguardianIndex\x12\x1d\n" +
 	"\n" +
-	"public_key\x18\x02 \x01(\tR\tpublicKey\"\x86\x01\n" +
+	"public_key\x18\x02 \x01(\tR\tpublicKey\"\xb1\x01\n" +
 	"\x19BatchPrepareRedeemRequest\x129\n" +
 	"\x05items\x18\x01 \x03(\v2#.disclosure.v1.PrepareRedeemRequestR\x05items\x12.\n" +
-	"\x04read\x18\x02 \x01(\v2\x1a.disclosure.v1.ReadOptionsR\x04read\"\x88\x01\n" +
+	"\x04read\x18\x02 \x01(\v2\x1a.disclosure.v1.ReadOptionsR\x04read\x12)\n" +
+	"\x10disclosures_once\x18\x03 \x01(\bR\x0fdisclosuresOnce\"\xdb\x01\n" +
 	"\x1aBatchPrepareRedeemResponse\x12-\n" +
 	"\x06answer\x18\x01 \x01(\v2\x15.disclosure.v1.AnswerR\x06answer\x12;\n" +
-	"\x05items\x18\x02 \x03(\v2%.disclosure.v1.BatchPrepareRedeemItemR\x05items\"\x98\x01\n" +
+	"\x05items\x18\x02 \x03(\v2%.disclosure.v1.BatchPrepareRedeemItemR\x05items\x12Q\n" +
+	"\x13disclosed_contracts\x18\x03 \x03(\v2 .disclosure.v1.DisclosedContractR\x12disclosedContracts\"\x98\x01\n" +
 	"\x16BatchPrepareRedeemItem\x12B\n" +
 	"\bresponse\x18\x01 \x01(\v2$.disclosure.v1.PrepareRedeemResponseH\x00R\bresponse\x120\n" +
 	"\x05error\x18\x02 \x01(\v2\x18.disclosure.v1.ItemErrorH\x00R\x05errorB\b\n" +
@@ -4518,74 +4539,75 @@ var file_disclosure_v1_disclosure_proto_depIdxs = []int32{
 	4,  // 36: disclosure.v1.BatchPrepareRedeemRequest.read:type_name -> disclosure.v1.ReadOptions
 	5,  // 37: disclosure.v1.BatchPrepareRedeemResponse.answer:type_name -> disclosure.v1.Answer
 	26, // 38: disclosure.v1.BatchPrepareRedeemResponse.items:type_name -> disclosure.v1.BatchPrepareRedeemItem
-	19, // 39: disclosure.v1.BatchPrepareRedeemItem.response:type_name -> disclosure.v1.PrepareRedeemResponse
-	27, // 40: disclosure.v1.BatchPrepareRedeemItem.error:type_name -> disclosure.v1.ItemError
-	48, // 41: disclosure.v1.ItemError.metadata:type_name -> disclosure.v1.ItemError.MetadataEntry
-	12, // 42: disclosure.v1.GetCoveringNodeRequest.scope:type_name -> disclosure.v1.ScopeSelector
-	4,  // 43: disclosure.v1.GetCoveringNodeRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 44: disclosure.v1.GetCoveringNodeResponse.answer:type_name -> disclosure.v1.Answer
-	13, // 45: disclosure.v1.GetCoveringNodeResponse.replay_node:type_name -> disclosure.v1.ReplayNode
-	16, // 46: disclosure.v1.GetCoveringNodeResponse.consumption:type_name -> disclosure.v1.Consumption
-	9,  // 47: disclosure.v1.GetCoveringNodeResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
-	17, // 48: disclosure.v1.GetCoveringNodeResponse.findings:type_name -> disclosure.v1.Finding
-	4,  // 49: disclosure.v1.GetCoreStateRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 50: disclosure.v1.GetCoreStateResponse.answer:type_name -> disclosure.v1.Answer
-	14, // 51: disclosure.v1.GetCoreStateResponse.core_state:type_name -> disclosure.v1.CoreState
-	9,  // 52: disclosure.v1.GetCoreStateResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
-	2,  // 53: disclosure.v1.GetRegistryRequest.kind:type_name -> disclosure.v1.RegistryKind
-	4,  // 54: disclosure.v1.GetRegistryRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 55: disclosure.v1.GetRegistryResponse.answer:type_name -> disclosure.v1.Answer
-	10, // 56: disclosure.v1.GetRegistryResponse.contract:type_name -> disclosure.v1.Contract
-	9,  // 57: disclosure.v1.GetRegistryResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
-	4,  // 58: disclosure.v1.GetEmitterRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 59: disclosure.v1.GetEmitterResponse.answer:type_name -> disclosure.v1.Answer
-	10, // 60: disclosure.v1.GetEmitterResponse.contract:type_name -> disclosure.v1.Contract
-	9,  // 61: disclosure.v1.GetEmitterResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
-	4,  // 62: disclosure.v1.GetContractFateRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 63: disclosure.v1.GetContractFateResponse.answer:type_name -> disclosure.v1.Answer
-	3,  // 64: disclosure.v1.GetContractFateResponse.fate:type_name -> disclosure.v1.Fate
-	10, // 65: disclosure.v1.GetContractFateResponse.contract:type_name -> disclosure.v1.Contract
-	52, // 66: disclosure.v1.GetContractFateResponse.record_time:type_name -> google.protobuf.Timestamp
-	4,  // 67: disclosure.v1.ListScopesRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 68: disclosure.v1.ListScopesResponse.answer:type_name -> disclosure.v1.Answer
-	40, // 69: disclosure.v1.ListScopesResponse.scopes:type_name -> disclosure.v1.ScopeInfo
-	11, // 70: disclosure.v1.ScopeInfo.scope:type_name -> disclosure.v1.Scope
-	49, // 71: disclosure.v1.ScopeInfo.findings:type_name -> disclosure.v1.ScopeInfo.FindingsEntry
-	12, // 72: disclosure.v1.AuditRequest.scope:type_name -> disclosure.v1.ScopeSelector
-	4,  // 73: disclosure.v1.AuditRequest.read:type_name -> disclosure.v1.ReadOptions
-	5,  // 74: disclosure.v1.AuditResponse.answer:type_name -> disclosure.v1.Answer
-	50, // 75: disclosure.v1.AuditResponse.counts:type_name -> disclosure.v1.AuditResponse.CountsEntry
-	17, // 76: disclosure.v1.AuditResponse.findings:type_name -> disclosure.v1.Finding
-	43, // 77: disclosure.v1.AuditResponse.listed:type_name -> disclosure.v1.Activation
-	5,  // 78: disclosure.v1.GetServerInfoResponse.answer:type_name -> disclosure.v1.Answer
-	46, // 79: disclosure.v1.GetServerInfoResponse.packages:type_name -> disclosure.v1.PackageInfo
-	47, // 80: disclosure.v1.GetServerInfoResponse.anchors:type_name -> disclosure.v1.Anchors
-	52, // 81: disclosure.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
-	18, // 82: disclosure.v1.DisclosureService.PrepareRedeem:input_type -> disclosure.v1.PrepareRedeemRequest
-	24, // 83: disclosure.v1.DisclosureService.BatchPrepareRedeem:input_type -> disclosure.v1.BatchPrepareRedeemRequest
-	28, // 84: disclosure.v1.DisclosureService.GetCoveringNode:input_type -> disclosure.v1.GetCoveringNodeRequest
-	30, // 85: disclosure.v1.DisclosureService.GetCoreState:input_type -> disclosure.v1.GetCoreStateRequest
-	32, // 86: disclosure.v1.DisclosureService.GetRegistry:input_type -> disclosure.v1.GetRegistryRequest
-	34, // 87: disclosure.v1.DisclosureService.GetEmitter:input_type -> disclosure.v1.GetEmitterRequest
-	36, // 88: disclosure.v1.DisclosureService.GetContractFate:input_type -> disclosure.v1.GetContractFateRequest
-	38, // 89: disclosure.v1.DisclosureService.ListScopes:input_type -> disclosure.v1.ListScopesRequest
-	41, // 90: disclosure.v1.DisclosureService.Audit:input_type -> disclosure.v1.AuditRequest
-	44, // 91: disclosure.v1.DisclosureService.GetServerInfo:input_type -> disclosure.v1.GetServerInfoRequest
-	19, // 92: disclosure.v1.DisclosureService.PrepareRedeem:output_type -> disclosure.v1.PrepareRedeemResponse
-	25, // 93: disclosure.v1.DisclosureService.BatchPrepareRedeem:output_type -> disclosure.v1.BatchPrepareRedeemResponse
-	29, // 94: disclosure.v1.DisclosureService.GetCoveringNode:output_type -> disclosure.v1.GetCoveringNodeResponse
-	31, // 95: disclosure.v1.DisclosureService.GetCoreState:output_type -> disclosure.v1.GetCoreStateResponse
-	33, // 96: disclosure.v1.DisclosureService.GetRegistry:output_type -> disclosure.v1.GetRegistryResponse
-	35, // 97: disclosure.v1.DisclosureService.GetEmitter:output_type -> disclosure.v1.GetEmitterResponse
-	37, // 98: disclosure.v1.DisclosureService.GetContractFate:output_type -> disclosure.v1.GetContractFateResponse
-	39, // 99: disclosure.v1.DisclosureService.ListScopes:output_type -> disclosure.v1.ListScopesResponse
-	42, // 100: disclosure.v1.DisclosureService.Audit:output_type -> disclosure.v1.AuditResponse
-	45, // 101: disclosure.v1.DisclosureService.GetServerInfo:output_type -> disclosure.v1.GetServerInfoResponse
-	92, // [92:102] is the sub-list for method output_type
-	82, // [82:92] is the sub-list for method input_type
-	82, // [82:82] is the sub-list for extension type_name
-	82, // [82:82] is the sub-list for extension extendee
-	0,  // [0:82] is the sub-list for field type_name
+	9,  // 39: disclosure.v1.BatchPrepareRedeemResponse.disclosed_contracts:type_name -> disclosure.v1.DisclosedContract
+	19, // 40: disclosure.v1.BatchPrepareRedeemItem.response:type_name -> disclosure.v1.PrepareRedeemResponse
+	27, // 41: disclosure.v1.BatchPrepareRedeemItem.error:type_name -> disclosure.v1.ItemError
+	48, // 42: disclosure.v1.ItemError.metadata:type_name -> disclosure.v1.ItemError.MetadataEntry
+	12, // 43: disclosure.v1.GetCoveringNodeRequest.scope:type_name -> disclosure.v1.ScopeSelector
+	4,  // 44: disclosure.v1.GetCoveringNodeRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 45: disclosure.v1.GetCoveringNodeResponse.answer:type_name -> disclosure.v1.Answer
+	13, // 46: disclosure.v1.GetCoveringNodeResponse.replay_node:type_name -> disclosure.v1.ReplayNode
+	16, // 47: disclosure.v1.GetCoveringNodeResponse.consumption:type_name -> disclosure.v1.Consumption
+	9,  // 48: disclosure.v1.GetCoveringNodeResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
+	17, // 49: disclosure.v1.GetCoveringNodeResponse.findings:type_name -> disclosure.v1.Finding
+	4,  // 50: disclosure.v1.GetCoreStateRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 51: disclosure.v1.GetCoreStateResponse.answer:type_name -> disclosure.v1.Answer
+	14, // 52: disclosure.v1.GetCoreStateResponse.core_state:type_name -> disclosure.v1.CoreState
+	9,  // 53: disclosure.v1.GetCoreStateResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
+	2,  // 54: disclosure.v1.GetRegistryRequest.kind:type_name -> disclosure.v1.RegistryKind
+	4,  // 55: disclosure.v1.GetRegistryRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 56: disclosure.v1.GetRegistryResponse.answer:type_name -> disclosure.v1.Answer
+	10, // 57: disclosure.v1.GetRegistryResponse.contract:type_name -> disclosure.v1.Contract
+	9,  // 58: disclosure.v1.GetRegistryResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
+	4,  // 59: disclosure.v1.GetEmitterRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 60: disclosure.v1.GetEmitterResponse.answer:type_name -> disclosure.v1.Answer
+	10, // 61: disclosure.v1.GetEmitterResponse.contract:type_name -> disclosure.v1.Contract
+	9,  // 62: disclosure.v1.GetEmitterResponse.disclosed_contract:type_name -> disclosure.v1.DisclosedContract
+	4,  // 63: disclosure.v1.GetContractFateRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 64: disclosure.v1.GetContractFateResponse.answer:type_name -> disclosure.v1.Answer
+	3,  // 65: disclosure.v1.GetContractFateResponse.fate:type_name -> disclosure.v1.Fate
+	10, // 66: disclosure.v1.GetContractFateResponse.contract:type_name -> disclosure.v1.Contract
+	52, // 67: disclosure.v1.GetContractFateResponse.record_time:type_name -> google.protobuf.Timestamp
+	4,  // 68: disclosure.v1.ListScopesRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 69: disclosure.v1.ListScopesResponse.answer:type_name -> disclosure.v1.Answer
+	40, // 70: disclosure.v1.ListScopesResponse.scopes:type_name -> disclosure.v1.ScopeInfo
+	11, // 71: disclosure.v1.ScopeInfo.scope:type_name -> disclosure.v1.Scope
+	49, // 72: disclosure.v1.ScopeInfo.findings:type_name -> disclosure.v1.ScopeInfo.FindingsEntry
+	12, // 73: disclosure.v1.AuditRequest.scope:type_name -> disclosure.v1.ScopeSelector
+	4,  // 74: disclosure.v1.AuditRequest.read:type_name -> disclosure.v1.ReadOptions
+	5,  // 75: disclosure.v1.AuditResponse.answer:type_name -> disclosure.v1.Answer
+	50, // 76: disclosure.v1.AuditResponse.counts:type_name -> disclosure.v1.AuditResponse.CountsEntry
+	17, // 77: disclosure.v1.AuditResponse.findings:type_name -> disclosure.v1.Finding
+	43, // 78: disclosure.v1.AuditResponse.listed:type_name -> disclosure.v1.Activation
+	5,  // 79: disclosure.v1.GetServerInfoResponse.answer:type_name -> disclosure.v1.Answer
+	46, // 80: disclosure.v1.GetServerInfoResponse.packages:type_name -> disclosure.v1.PackageInfo
+	47, // 81: disclosure.v1.GetServerInfoResponse.anchors:type_name -> disclosure.v1.Anchors
+	52, // 82: disclosure.v1.GetServerInfoResponse.started_at:type_name -> google.protobuf.Timestamp
+	18, // 83: disclosure.v1.DisclosureService.PrepareRedeem:input_type -> disclosure.v1.PrepareRedeemRequest
+	24, // 84: disclosure.v1.DisclosureService.BatchPrepareRedeem:input_type -> disclosure.v1.BatchPrepareRedeemRequest
+	28, // 85: disclosure.v1.DisclosureService.GetCoveringNode:input_type -> disclosure.v1.GetCoveringNodeRequest
+	30, // 86: disclosure.v1.DisclosureService.GetCoreState:input_type -> disclosure.v1.GetCoreStateRequest
+	32, // 87: disclosure.v1.DisclosureService.GetRegistry:input_type -> disclosure.v1.GetRegistryRequest
+	34, // 88: disclosure.v1.DisclosureService.GetEmitter:input_type -> disclosure.v1.GetEmitterRequest
+	36, // 89: disclosure.v1.DisclosureService.GetContractFate:input_type -> disclosure.v1.GetContractFateRequest
+	38, // 90: disclosure.v1.DisclosureService.ListScopes:input_type -> disclosure.v1.ListScopesRequest
+	41, // 91: disclosure.v1.DisclosureService.Audit:input_type -> disclosure.v1.AuditRequest
+	44, // 92: disclosure.v1.DisclosureService.GetServerInfo:input_type -> disclosure.v1.GetServerInfoRequest
+	19, // 93: disclosure.v1.DisclosureService.PrepareRedeem:output_type -> disclosure.v1.PrepareRedeemResponse
+	25, // 94: disclosure.v1.DisclosureService.BatchPrepareRedeem:output_type -> disclosure.v1.BatchPrepareRedeemResponse
+	29, // 95: disclosure.v1.DisclosureService.GetCoveringNode:output_type -> disclosure.v1.GetCoveringNodeResponse
+	31, // 96: disclosure.v1.DisclosureService.GetCoreState:output_type -> disclosure.v1.GetCoreStateResponse
+	33, // 97: disclosure.v1.DisclosureService.GetRegistry:output_type -> disclosure.v1.GetRegistryResponse
+	35, // 98: disclosure.v1.DisclosureService.GetEmitter:output_type -> disclosure.v1.GetEmitterResponse
+	37, // 99: disclosure.v1.DisclosureService.GetContractFate:output_type -> disclosure.v1.GetContractFateResponse
+	39, // 100: disclosure.v1.DisclosureService.ListScopes:output_type -> disclosure.v1.ListScopesResponse
+	42, // 101: disclosure.v1.DisclosureService.Audit:output_type -> disclosure.v1.AuditResponse
+	45, // 102: disclosure.v1.DisclosureService.GetServerInfo:output_type -> disclosure.v1.GetServerInfoResponse
+	93, // [93:103] is the sub-list for method output_type
+	83, // [83:93] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_disclosure_v1_disclosure_proto_init() }
