@@ -148,6 +148,9 @@ func (b *bootstrap) report(what, id string, made bool) {
 	if made {
 		did = "made"
 	}
+	if id == "" {
+		id = "(its first root was replaced)" // of a trie: its id is its root's
+	}
 	fmt.Fprintf(b.said, "%-5s  %-26s %s\n", did, what, id)
 }
 

@@ -91,6 +91,7 @@ func newSimCommand() *cobra.Command {
 				}
 				fmt.Fprint(out, followWorld(address, world).renderChanges(), tries)
 				if traffic > 0 {
+					fmt.Fprintf(out, "# CID is a trie's first root: with --traffic %s it is soon replaced, and GetCoveringNode gives the node that is active\n", traffic)
 					return makeTraffic(cmd.Context(), address, sim, world, traffic)
 				}
 			}
@@ -171,8 +172,12 @@ func worldTries(world *devnet.World) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(&b, "# an app whose trie splits at %d:\n# CONSUMER=%s\n# CID=%s\n# VAA=%s\n# DIGEST=%s\n",
-			app.Threshold, app.Consumer, app.Root, vaa.EncodedHex(), vaa.Digest())
+		root := "# CID=" + app.Root
+		if app.Root == "" {
+			root = "# (its first root was replaced: GetCoveringNode gives the node that is active)"
+		}
+		fmt.Fprintf(&b, "# an app whose trie splits at %d:\n# CONSUMER=%s\n%s\n# VAA=%s\n# DIGEST=%s\n",
+			app.Threshold, app.Consumer, root, vaa.EncodedHex(), vaa.Digest())
 	}
 	return b.String(), nil
 }

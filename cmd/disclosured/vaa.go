@@ -79,7 +79,10 @@ func newVAACommand() *cobra.Command {
 				err = printVAA(cmd.OutOrStdout(), report)
 			}
 			if err == nil && report.Verdict == vaaInvalid {
-				err = errNo
+				err = fmt.Errorf("%w: the VAA is invalid: %s", errNo, report.Message)
+				if report.Digest == "" {
+					err = fmt.Errorf("%w: these %d bytes are no whole VAA: %s", errNo, len(encoded), report.Message)
+				}
 			}
 			return err
 		},
@@ -102,7 +105,11 @@ func readVAA(arg string, in io.Reader) ([]byte, error) {
 		}
 		arg = strings.TrimSpace(string(text))
 	}
-	return wormhole.DecodeVAAText(arg)
+	encoded, err := wormhole.DecodeVAAText(arg)
+	if err != nil {
+		return nil, fmt.Errorf("reading the VAA %.20q, which should be hex, 0x-hex or base64: %w", arg, err)
+	}
+	return encoded, nil
 }
 
 // reportVAA reads the VAA and, where there are sets, verifies it as the ledger would with the guardians' own keys.

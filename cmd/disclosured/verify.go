@@ -64,6 +64,8 @@ func newVerifyCommand() *cobra.Command {
 		Long: "Verify a created event blob (hex or base64; - reads it, as text or as bytes, from standard input): that it decodes, that it is what the flags\n" +
 			"expect, that a replay node covers --digest and does not hold it, and that the contract id recomputes from the content. Asks nobody. An\n" +
 			"expectation that does not apply to the contract fails. Exits non-zero where a check fails or the contract id can't be recomputed.\n\n" +
+			"Each check has a depth. 1: what the blob says is what was expected (template, parties, prefix). 2: the replay node does not hold the digest. 3: the\n" +
+			"contract id recomputes from the blob, so that all that was checked before belongs to that id.\n\n" +
 			"Without expectations it is only shown that the blob agrees with itself. And even one that is all that is expected can have been invented by anyone who\n" +
 			"knows the parties' names: only a ledger that takes its disclosure shows that the contract exists. What no check covers is printed too.",
 		Args: oneArgument("a created event blob in hex or base64, or - for standard input"),
@@ -153,7 +155,7 @@ func readBlob(arg string, in io.Reader) ([]byte, error) {
 func decodeBlobText(text string) ([]byte, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
-		return nil, errors.New("blob: empty text")
+		return nil, errors.New("the blob is empty: give its createdEventBlob in hex or base64")
 	}
 	digits := strings.TrimPrefix(text, "0x")
 	if raw, err := hex.DecodeString(digits); err == nil {
@@ -162,7 +164,7 @@ func decodeBlobText(text string) ([]byte, error) {
 	plain := strings.TrimRight(strings.NewReplacer("-", "+", "_", "/").Replace(text), "=")
 	raw, err := base64.RawStdEncoding.DecodeString(plain)
 	if err != nil {
-		return nil, fmt.Errorf("blob: neither hex nor base64: %w", err)
+		return nil, fmt.Errorf("the blob %.20q is neither hex nor base64: give its createdEventBlob: %w", text, err)
 	}
 	return raw, nil
 }
@@ -288,6 +290,10 @@ func printVerification(out io.Writer, r *client.Report) error {
 			detail = ": " + c.Detail
 		}
 		row(fmt.Sprintf("depth %d", c.Depth), "%s %s%s", c.Name, c.Result, detail)
+	}
+	if r.ContractID == "" {
+		_, err := io.WriteString(out, b.String())
+		return err // nothing was read, so that nothing of it is covered
 	}
 	for _, what := range r.Uncovered() {
 		row("not covered", "%s", what)
