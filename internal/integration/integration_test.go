@@ -172,16 +172,16 @@ func (s *story) play(t *testing.T, name string, scene func(*story)) bool {
 		s.t = t
 		scene(s)
 	})
-	outcome := "passed"
-	if !ok {
-		outcome = "FAILED"
-	}
-	s.report.scenes = append(s.report.scenes, sceneRow{name, outcome, time.Since(begun)})
+	s.report.scenes = append(s.report.scenes, sceneRow{name, s.report.outcome(ok), time.Since(begun)})
 	return ok
 }
 
 // finish writes report and recording.
 func (s *story) finish(t *testing.T) {
+	if s.report.participant == "" {
+		t.Logf("no participant was reached: there is no report of this run, and an earlier one in %s stays", s.settings.report)
+		return
+	}
 	if err := s.report.write(s.settings.report, t.Failed()); err != nil {
 		t.Error(err)
 	}

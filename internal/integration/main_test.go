@@ -22,6 +22,10 @@ func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
 	flag.Parse()
+	if err := checkEnvironment(); err != nil {
+		fmt.Fprintln(os.Stderr, "integration: what was given can't work:", err)
+		return 2
+	}
 	dir, err := os.MkdirTemp("", "disclosured-integration-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "integration:", err)

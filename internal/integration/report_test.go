@@ -20,6 +20,8 @@ type report struct {
 	refusals                             []refusalRow
 	notes                                []string
 	commits                              int
+	// unplayed are the scenes that a note says were not played.
+	unplayed map[string]bool
 
 	mu        sync.Mutex
 	latencies map[string][]time.Duration
@@ -38,7 +40,7 @@ type refusalRow struct {
 }
 
 func newReport() *report {
-	return &report{begun: time.Now(), latencies: map[string][]time.Duration{}}
+	return &report{begun: time.Now(), latencies: map[string][]time.Duration{}, unplayed: map[string]bool{}}
 }
 
 // took keeps how long something of a kind took.
@@ -48,11 +50,27 @@ func (r *report) took(what string, d time.Duration) {
 	r.latencies[what] = append(r.latencies[what], d)
 }
 
-// note keeps something worth telling of the present scene.
+// note keeps something worth telling of the present scene; a note that begins with "not played" says why the scene was left out.
 func (r *report) note(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if strings.HasPrefix(format, "not played") {
+		r.unplayed[r.scene] = true
+	}
 	r.notes = append(r.notes, r.scene+": "+fmt.Sprintf(format, args...))
+}
+
+// outcome is the present scene's in a word or two.
+func (r *report) outcome(ok bool) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case !ok:
+		return "FAILED"
+	case r.unplayed[r.scene]:
+		return "not played: see the notes"
+	}
+	return "passed"
 }
 
 // notProvoked are the refusals of a participant to disclosures and submissions that the story can't bring about, and why.
@@ -101,6 +119,9 @@ func (r *report) text(failed bool) string {
 		"Begun %s UTC, took %s. %d transactions were committed on both sides; %d refusals were provoked, %d of them not as expected, predicted and simulated.\n",
 		verdict, r.what, r.participant, r.version, r.packages, strings.Join(r.synchronizers, ", "),
 		r.begun.UTC().Format("2006-01-02 15:04"), time.Since(r.begun).Round(time.Second), r.commits, len(r.refusals), differing)
+	if failed {
+		b.WriteString("Why it failed is in the test's output.\n")
+	}
 	b.WriteString("\n## Scenes\n\n| scene | outcome | took |\n|---|---|---|\n")
 	for _, s := range r.scenes {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", s.name, s.outcome, s.took.Round(time.Millisecond))

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/disclosured/disclosured/daml"
 	"github.com/disclosured/disclosured/internal/ledgerstream"
+	"github.com/disclosured/disclosured/internal/secretfile"
 )
 
 // environment names the variables that `make integration` sets.
@@ -34,6 +36,37 @@ type settings struct {
 	what string
 	// patience bounds the whole story.
 	patience time.Duration
+}
+
+// checkEnvironment says what is wrong in the environment, by the names that `make integration` takes, before anything is built or asked.
+func checkEnvironment() error {
+	var faults []error
+	if address := os.Getenv(ledgerVariable); address != "" {
+		conn, err := ledgerstream.Dial(ledgerstream.ConnConfig{Target: address, Plaintext: true}) // which dials nothing yet
+		if err == nil {
+			err = conn.Close()
+		}
+		if fault := (*ledgerstream.ConfigError)(nil); errors.As(err, &fault) {
+			err = fault.Err
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("LEDGER: %w", err))
+		}
+	}
+	for _, file := range [][2]string{{"TOKEN_FILE", tokenVariable}, {"TLS_CA", caVariable}, {"TLS_CERT", certVariable}, {"TLS_KEY", keyVariable}} {
+		if path := os.Getenv(file[1]); path != "" {
+			if err := secretfile.Check(path); err != nil {
+				faults = append(faults, fmt.Errorf("%s: %w", file[0], err))
+			}
+		}
+	}
+	if (os.Getenv(certVariable) == "") != (os.Getenv(keyVariable) == "") {
+		faults = append(faults, errors.New("TLS_CERT and TLS_KEY go together: give both or neither"))
+	}
+	if lf := os.Getenv(lfVariable); lf != "" && lf != daml.LF23 && lf != daml.LF22 {
+		faults = append(faults, fmt.Errorf("LF must be %s or %s, is %q", daml.LF23, daml.LF22, lf))
+	}
+	return errors.Join(faults...)
 }
 
 // settingsOf reads the environment. Without a ledger they are those of no participant yet.
