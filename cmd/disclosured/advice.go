@@ -64,12 +64,12 @@ func participantAdvice(err error) string {
 	return ""
 }
 
-// advised is an error with what to do.
+// advised is an error with what to do, in the same line: of a supervisor's log often only the last one is read.
 func advised(err error, todo string) error {
 	if todo == "" {
 		return err
 	}
-	return fmt.Errorf("%w\n  → %s", err, todo)
+	return fmt.Errorf("%w → %s", err, todo)
 }
 
 // databaseAdvice is what to do about a database that can't be used, "" where the error says it.
