@@ -84,7 +84,7 @@ func TestResolve(t *testing.T) {
 	}
 	resolve("--not-contract-id", app.Root, "--wait", "1s", "--digest", newDigest().String()).wants(t, 0, result.Created[0].ContractID)
 
-	resolve("--digest", "abc").wants(t, exitFailure, "INVALID_FIELD", "digest")
+	resolve("--digest", "abc").wants(t, exitConfig, `--digest "abc"`, "64 hex digits")
 	resolve("no VAA").wants(t, exitFailure, "INVALID_FIELD", "vaa")
 	resolve().wants(t, exitConfig, "either a VAA or --digest")
 	resolve("--namespace", "x", "--digest", vaa.Digest().String()).wants(t, exitFailure, "UNKNOWN_SCOPE")
