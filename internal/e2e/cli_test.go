@@ -18,6 +18,7 @@ import (
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
 	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
 	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
+	"github.com/disclosured/disclosured/internal/proctest"
 	"github.com/disclosured/disclosured/internal/wormhole"
 )
 
@@ -88,7 +89,7 @@ func TestResolve(t *testing.T) {
 	resolve("no VAA").wants(t, exitFailure, "INVALID_FIELD", "vaa")
 	resolve().wants(t, exitConfig, "either a VAA or --digest")
 	resolve("--namespace", "x", "--digest", vaa.Digest().String()).wants(t, exitFailure, "UNKNOWN_SCOPE")
-	command(t, "resolve", "--server", freeAddress(t), "--consumer", app.Consumer, "--digest", vaa.Digest().String()).wants(t, exitFailure, "Unavailable")
+	command(t, "resolve", "--server", proctest.FreeAddress(t), "--consumer", app.Consumer, "--digest", vaa.Digest().String()).wants(t, exitFailure, "Unavailable")
 	svc.stop()
 }
 
@@ -199,7 +200,7 @@ func TestDoctor(t *testing.T) {
 		doctor(settings{"participant.address": "x"}).wants(t, exitConfig, "participant.read_as", "anchors.guardian_governance")
 	})
 	t.Run("connection", func(t *testing.T) {
-		doctor(base.with(settings{"participant.address": freeAddress(t)})).wants(t, exitFailure, "WRONG  connection", "connection refused", "→ ")
+		doctor(base.with(settings{"participant.address": proctest.FreeAddress(t)})).wants(t, exitFailure, "WRONG  connection", "connection refused", "→ ")
 	})
 	t.Run("participant", func(t *testing.T) {
 		doctor(base.with(settings{"participant.id": `"other::1220"`})).wants(t, exitFailure, "WRONG  participant", "other::1220", w.sim.ParticipantID())
@@ -230,14 +231,14 @@ func TestDoctor(t *testing.T) {
 		doctor(two.follow()).wants(t, exitFailure, "WRONG  anchors", "2 authentic CoreStates", two.CoreState)
 	})
 	t.Run("database", func(t *testing.T) {
-		doctor(base.with(settings{"database.url_file": fmt.Sprintf("%q", write(t, "url", "postgres://u:p@"+freeAddress(t)+"/d"))})).wants(t, exitFailure, "WRONG  database", "connection refused")
+		doctor(base.with(settings{"database.url_file": fmt.Sprintf("%q", proctest.File(t, "url", "postgres://u:p@"+proctest.FreeAddress(t)+"/d"))})).wants(t, exitFailure, "WRONG  database", "connection refused")
 		own := newWorld(t, ledgersim.Options{}, 16)
 		s, url := withDatabase(t, own.follow())
 		writesNothing(t, url, func() { doctor(s).wants(t, 0, "note   database", "will migrate") })
 		writesNothing(t, url, func() {
 			doctor(s.with(settings{"database.migrate": "false"})).wants(t, exitFailure, "WRONG  database", "migrate up")
 		})
-		command(t, "migrate", "--database-url-file", write(t, "url", url)).wants(t, 0, "applied")
+		command(t, "migrate", "--database-url-file", proctest.File(t, "url", url)).wants(t, 0, "applied")
 		doctor(s).wants(t, 0, "ok     database", "no index is in it yet")
 		svc := serve(t, s)
 		svc.waitReady()
@@ -259,7 +260,7 @@ func TestReseed(t *testing.T) {
 	w := newWorld(t, ledgersim.Options{}, 16)
 	s, url := withDatabase(t, w.follow())
 	file := s.file(t)
-	urlFile := write(t, "url", url)
+	urlFile := proctest.File(t, "url", url)
 	reseed := func(args ...string) ran {
 		t.Helper()
 		return command(t, append([]string{"reseed", "--database-url-file", urlFile}, args...)...)
@@ -294,7 +295,7 @@ func TestReseed(t *testing.T) {
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
-	file := write(t, "url", url)
+	file := proctest.File(t, "url", url)
 	migrate := func(args ...string) ran {
 		t.Helper()
 		return command(t, append([]string{"migrate", "--database-url-file", file}, args...)...)
@@ -316,7 +317,7 @@ func TestMigrate(t *testing.T) {
 func TestConfigCommand(t *testing.T) {
 	t.Parallel()
 	secret := "a-secret-token"
-	token := write(t, "token", secret)
+	token := proctest.File(t, "token", secret)
 	file := settings{
 		"participant.address": "file:1", "participant.read_as": `["operator::1220aa"]`, "participant.token_file": fmt.Sprintf("%q", token),
 		"participant.poll_interval": "2s", "anchors.guardian_governance": `"governance::1220aa"`,
@@ -327,7 +328,7 @@ func TestConfigCommand(t *testing.T) {
 		t.Error("the secret is printed")
 	}
 	// What it prints is a configuration file that gives the same.
-	again := command(t, "config", "--config", write(t, "again.yaml", effective.out)).wants(t, 0)
+	again := command(t, "config", "--config", proctest.File(t, "again.yaml", effective.out)).wants(t, 0)
 	if again.out != effective.out {
 		t.Errorf("read again it is\n%s\nit was\n%s", again.out, effective.out)
 	}
@@ -351,19 +352,19 @@ func TestSmallCommands(t *testing.T) {
 // TestSimAndServe follows what the README says: the settings that the simulated participant prints are those of a service that follows it.
 func TestSimAndServe(t *testing.T) {
 	t.Parallel()
-	sim := start(t, nil, "sim", "--listen", freeAddress(t), "--thresholds", "4,16", "--traffic", "50ms")
+	sim := start(t, nil, "sim", "--listen", proctest.FreeAddress(t), "--thresholds", "4,16", "--traffic", "50ms")
 	until(t, patience, "the settings are printed", func() error {
-		if strings.Count(sim.out.String(), "# DIGEST=") < 2 {
+		if strings.Count(sim.Out.String(), "# DIGEST=") < 2 {
 			return errNotYet
 		}
 		return nil
 	})
-	file := write(t, "printed.yaml", sim.out.String())
-	api, ops := freeAddress(t), freeAddress(t)
-	svc := &service{address: api, ops: ops, process: start(t, nil, "serve", "--config", file, "--api-listen", api, "--ops-listen", ops)}
+	file := proctest.File(t, "printed.yaml", sim.Out.String())
+	api, ops := proctest.FreeAddress(t), proctest.FreeAddress(t)
+	svc := &service{address: api, ops: ops, t: t, Process: start(t, nil, "serve", "--config", file, "--api-listen", api, "--ops-listen", ops)}
 	svc.waitReady()
 	printed := map[string]string{} // of the last app
-	for _, match := range regexp.MustCompile(`(?m)^# (CONSUMER|CID|VAA|DIGEST)=(\S+)$`).FindAllStringSubmatch(sim.out.String(), -1) {
+	for _, match := range regexp.MustCompile(`(?m)^# (CONSUMER|CID|VAA|DIGEST)=(\S+)$`).FindAllStringSubmatch(sim.Out.String(), -1) {
 		printed[match[1]] = match[2]
 	}
 	resolve := func(args ...string) ran {
@@ -374,8 +375,8 @@ func TestSimAndServe(t *testing.T) {
 	resolve("--digest", printed["DIGEST"], "--not-contract-id", printed["CID"], "--wait", "10s").wants(t, 0, "NOT_CONSUMED")
 	command(t, "audit", "--server", api, "--against-ledger", "--config", file).wants(t, 0, "audit: clean", "the same")
 	svc.stop()
-	sim.signal(syscall.SIGTERM)
-	if code := sim.wait(patience); code != 0 {
+	sim.Signal(syscall.SIGTERM)
+	if code := sim.Wait(patience); code != 0 {
 		t.Errorf("the simulation's exit code is %d", code)
 	}
 }
@@ -388,7 +389,7 @@ func TestDemo(t *testing.T) {
 			env = []string{"DATABASE_URL=" + pgtest.Database(t)}
 		}
 		code, out, errOut := run(t, env, "demo", "--for", "2s")
-		last := tail(out, 1)
+		last := proctest.Tail(out, 1)
 		ran{code, out, errOut}.wants(t, 0, "the ledger is simulated")
 		if !regexp.MustCompile(`^demo: consumes=[1-9]\d* splits=\d+ retries=\d+ lookups=[1-9]\d* wrong=0 audit=clean p50=\S+ p99=\S+$`).MatchString(last) {
 			t.Errorf("the last line is %q", last)
@@ -403,17 +404,17 @@ func TestDemoIsInterrupted(t *testing.T) {
 	url := pgtest.Database(t)
 	demo := start(t, []string{"DATABASE_URL=" + url}, "demo", "--for", "5m")
 	until(t, patience, "the demo runs", func() error {
-		if !strings.Contains(demo.out.String(), "redeemers each") {
+		if !strings.Contains(demo.Out.String(), "redeemers each") {
 			return errNotYet
 		}
 		return nil
 	})
 	begun := time.Now()
-	demo.signal(os.Interrupt.(syscall.Signal))
-	if code := demo.wait(patience); code == -1 {
+	demo.Signal(os.Interrupt.(syscall.Signal))
+	if code := demo.Wait(patience); code == -1 {
 		t.Errorf("the demo was killed by the signal")
 	}
-	t.Logf("ended with code %d, %s after the interrupt: %s", demo.code, time.Since(begun).Round(10*time.Millisecond), tail(demo.errOut.String(), 1))
+	t.Logf("ended with code %d, %s after the interrupt: %s", demo.Code(), time.Since(begun).Round(10*time.Millisecond), proctest.Tail(demo.ErrOut.String(), 1))
 	if bytes.Contains([]byte(dump(t, url)), []byte("disclosured.")) {
 		t.Error("the demo wrote into the database that it was only to make another beside")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
 	"github.com/disclosured/disclosured/internal/pgserver"
 	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
+	"github.com/disclosured/disclosured/internal/proctest"
 	"github.com/disclosured/disclosured/internal/wormhole"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
@@ -73,7 +74,7 @@ func runFault(t *testing.T, f fault) faultRow {
 		r.w = newWorld(t, f.sim, 3)
 	}
 	r.proxy = newProxy(t, r.w.address)
-	r.settings = r.w.follow().with(settings{"participant.address": r.proxy.address, "api.listen": freeAddress(t), "ops.listen": freeAddress(t)}).with(f.settings)
+	r.settings = r.w.follow().with(settings{"participant.address": r.proxy.address, "api.listen": proctest.FreeAddress(t), "ops.listen": proctest.FreeAddress(t)}).with(f.settings)
 	if f.configure != nil {
 		r.settings = r.settings.with(f.configure(r.w))
 	}

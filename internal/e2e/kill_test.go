@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
+	"github.com/disclosured/disclosured/internal/proctest"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
 
@@ -16,7 +17,7 @@ func TestKillAtRandomMoments(t *testing.T) {
 	kills := count(20, 200)
 	w := newWorld(t, ledgersim.Options{CommitLatency: time.Millisecond}, 2, 16, 128)
 	settings, _ := withDatabase(t, w.follow())
-	settings = settings.with(map[string]string{"api.listen": freeAddress(t), "ops.listen": freeAddress(t)})
+	settings = settings.with(map[string]string{"api.listen": proctest.FreeAddress(t), "ops.listen": proctest.FreeAddress(t)})
 	j := newJudge(t, w)
 	j.remembers(w.sim.LedgerEnd())
 
@@ -42,7 +43,7 @@ func TestKillAtRandomMoments(t *testing.T) {
 			survive(t, svc, rand.N(500*time.Millisecond))
 			atWork++
 		}
-		svc.kill()
+		svc.Kill()
 		svc = serve(t, settings)
 	}
 	load.stop()
@@ -68,7 +69,7 @@ func survive(t *testing.T, svc *service, d time.Duration) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-svc.done:
-		t.Fatalf("the service ended by itself with code %d:\n%s", svc.code, tail(svc.errOut.String(), 20))
+	case <-svc.Done():
+		t.Fatalf("the service ended by itself with code %d:\n%s", svc.Code(), proctest.Tail(svc.ErrOut.String(), 20))
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
 	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
 	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
+	"github.com/disclosured/disclosured/internal/proctest"
 	"github.com/disclosured/disclosured/internal/wormhole"
 )
 
@@ -93,7 +94,7 @@ func (w *world) follow() settings {
 
 // callTimeout is participant.call_timeout of the tests: as short as the machine allows.
 func callTimeout() time.Duration {
-	if raceEnabled {
+	if proctest.Race {
 		return 5 * time.Second
 	}
 	return time.Second
@@ -112,7 +113,7 @@ func withDatabase(t testing.TB, s settings) (settings, string) {
 // atDatabase adds the database at the URL.
 func atDatabase(t testing.TB, s settings, url string) settings {
 	t.Helper()
-	return s.with(settings{"database.url_file": fmt.Sprintf("%q", write(t, "database-url", url)), "database.lease_ttl": "3s"})
+	return s.with(settings{"database.url_file": fmt.Sprintf("%q", proctest.File(t, "database-url", url)), "database.lease_ttl": "3s"})
 }
 
 // proxied puts a proxy before the database at the URL, and returns the URL that leads through it.

@@ -1,19 +1,17 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
+	"github.com/disclosured/disclosured/internal/proctest"
 )
 
 // update rewrites docs/faults.md from what the tests of faults observed.
@@ -27,7 +25,7 @@ var program string
 
 // sideBySide is how many of the parallel tests run at once: they wait far more than they compute.
 func sideBySide() string {
-	if raceEnabled { // which computes much
+	if proctest.Race { // which computes much
 		return "4"
 	}
 	return "12"
@@ -47,12 +45,12 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if program, err = build(dir); err != nil {
+	if program, err = proctest.Build(dir, testVersion); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
 	code := pgtest.Around(m).Run()
-	parent.stop()
+	proctest.Shutdown()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, "e2e: goroutines are left after the tests:", err)
@@ -60,23 +58,6 @@ func runTests(m *testing.M) int {
 		}
 	}
 	return code
-}
-
-// build builds the program into the directory, with the race detector where the tests have it.
-func build(dir string) (string, error) {
-	path := filepath.Join(dir, "disclosured")
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	args := []string{"build", "-o", path, "-ldflags", "-X main.version=" + testVersion}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/disclosured")...)
-	cmd.Dir = filepath.Join("..", "..")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("building the program: %w\n%s", err, output)
-	}
-	return path, nil
 }
 
 // testVersion is what the built program says that it is.

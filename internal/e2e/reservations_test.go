@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
+	"github.com/disclosured/disclosured/internal/proctest"
 	"github.com/disclosured/disclosured/internal/wormhole"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
@@ -156,7 +157,7 @@ func TestReservationsSurviveKills(t *testing.T) {
 	w := newWorld(t, ledgersim.Options{}, 16)
 	settings, _ := withDatabase(t, w.follow())
 	settings = settings.with(map[string]string{
-		"api.listen": freeAddress(t), "ops.listen": freeAddress(t),
+		"api.listen": proctest.FreeAddress(t), "ops.listen": proctest.FreeAddress(t),
 		"guard.allow_anonymous": "true", "guard.rate_per_client": "1000000", "guard.max_live_per_client": "10000",
 	})
 	app := w.Apps[0]
@@ -190,7 +191,7 @@ func TestReservationsSurviveKills(t *testing.T) {
 	checked := 0
 	for range kills {
 		survive(t, svc, 200*time.Millisecond+rand.N(500*time.Millisecond))
-		svc.kill()
+		svc.Kill()
 		before := b.live()
 		svc = serve(t, settings)
 		svc.waitReady()

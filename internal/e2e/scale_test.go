@@ -20,6 +20,7 @@ import (
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
 	"github.com/disclosured/disclosured/internal/pgserver"
 	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
+	"github.com/disclosured/disclosured/internal/proctest"
 	"github.com/disclosured/disclosured/internal/wormhole"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
@@ -61,7 +62,7 @@ func benchmarkScale(b *testing.B, nodes int) {
 	}
 	url := pgtest.DatabaseWith(b, pgserver.DatabaseOptions{ICULocale: "en-US"})
 	follow := w.follow().with(settings{
-		"database.url_file": fmt.Sprintf("%q", write(b, "database-url", url)), "database.lease_ttl": "3s",
+		"database.url_file": fmt.Sprintf("%q", proctest.File(b, "database-url", url)), "database.lease_ttl": "3s",
 		"participant.call_timeout": "10s", "participant.poll_interval": "1s", "api.freshness_bound": "15s",
 	})
 
@@ -82,7 +83,7 @@ func benchmarkScale(b *testing.B, nodes int) {
 	spread := measure(8, 250, func() { prepareAny(b, api, consumer) })
 	b.ReportMetric(micros(spread, 50), "p50-µs")
 	b.ReportMetric(micros(spread, 99), "p99-µs")
-	b.ReportMetric(residentMiB(b, cold.svc.cmd.Process.Pid), "MiB")
+	b.ReportMetric(residentMiB(b, cold.svc.Pid()), "MiB")
 
 	store, err := postgres.Open(b.Context(), postgres.Config{URL: url})
 	if err != nil {

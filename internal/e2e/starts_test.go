@@ -13,6 +13,7 @@ import (
 
 	"github.com/disclosured/disclosured/internal/devnet"
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
+	"github.com/disclosured/disclosured/internal/proctest"
 )
 
 // The exit codes of the program.
@@ -24,13 +25,13 @@ const (
 // refused runs serve, which has to end by itself with the code, and returns the one line that says why.
 func refused(t *testing.T, s settings, code int) string {
 	t.Helper()
-	s = s.with(settings{"api.listen": freeAddress(t), "ops.listen": freeAddress(t)})
+	s = s.with(settings{"api.listen": proctest.FreeAddress(t), "ops.listen": proctest.FreeAddress(t)})
 	begun := time.Now()
 	got, _, errOut := run(t, nil, "serve", "--config", s.file(t))
 	if got != code {
-		t.Fatalf("the exit code is %d, want %d:\n%s", got, code, tail(errOut, 20))
+		t.Fatalf("the exit code is %d, want %d:\n%s", got, code, proctest.Tail(errOut, 20))
 	}
-	line := tail(errOut, 1)
+	line := proctest.Tail(errOut, 1)
 	if !strings.HasPrefix(line, "disclosured: ") {
 		t.Errorf("the last line does not say why: %q", line)
 	}
@@ -114,9 +115,9 @@ func TestStartWithAnUnknownSettingNamesIt(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"file", nil, []string{"--config", write(t, "c.yaml", "participant:\n  adress: x:1\n")}, "adress"},
+		{"file", nil, []string{"--config", proctest.File(t, "c.yaml", "participant:\n  adress: x:1\n")}, "adress"},
 		{"no file", nil, []string{"--config", "/nonexistent/disclosured.yaml"}, "/nonexistent/disclosured.yaml"},
-		{"not YAML", nil, []string{"--config", write(t, "c.yaml", "participant: [\n")}, "c.yaml"},
+		{"not YAML", nil, []string{"--config", proctest.File(t, "c.yaml", "participant: [\n")}, "c.yaml"},
 		{"variable", []string{"DISCLOSURED_PARTICIPANT_ADRESS=x:1"}, nil, "DISCLOSURED_PARTICIPANT_ADRESS"},
 		{"flag", nil, []string{"--participant-adress", "x:1"}, "participant-adress"},
 		{"duration", []string{"DISCLOSURED_PARTICIPANT_POLL_INTERVAL=soon"}, nil, "soon"},
@@ -133,7 +134,7 @@ func TestStartWithAnUnreachableParticipant(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ledgersim.Options{}, 16)
 	s, url := withDatabase(t, w.follow())
-	s = s.with(settings{"participant.address": freeAddress(t), "participant.start_timeout": "1s"})
+	s = s.with(settings{"participant.address": proctest.FreeAddress(t), "participant.start_timeout": "1s"})
 	writesNothing(t, url, func() {
 		checkMentions(t, "the error", refused(t, s, exitFailure), "participant.address", s["participant.address"], "participant.start_timeout", "connection refused")
 	})
@@ -210,8 +211,8 @@ func TestStartWithADatabaseThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, ledgersim.Options{}, 16)
 	secret := "a-secret-password"
-	url := "postgres://somebody:" + secret + "@" + freeAddress(t) + "/nowhere?sslmode=disable"
-	s := w.follow().with(settings{"database.url_file": fmt.Sprintf("%q", write(t, "url", url))})
+	url := "postgres://somebody:" + secret + "@" + proctest.FreeAddress(t) + "/nowhere?sslmode=disable"
+	s := w.follow().with(settings{"database.url_file": fmt.Sprintf("%q", proctest.File(t, "url", url))})
 	line := refused(t, s, exitFailure)
 	checkMentions(t, "the error", line, "database")
 	if strings.Contains(line, secret) {
@@ -256,11 +257,11 @@ func TestStartWithAPortInUse(t *testing.T) {
 	}
 	defer taken.Close()
 	for _, setting := range []string{"api.listen", "ops.listen"} {
-		s := w.follow().with(settings{"api.listen": freeAddress(t), "ops.listen": freeAddress(t)}).with(settings{setting: taken.Addr().String()})
+		s := w.follow().with(settings{"api.listen": proctest.FreeAddress(t), "ops.listen": proctest.FreeAddress(t)}).with(settings{setting: taken.Addr().String()})
 		code, _, errOut := run(t, nil, "serve", "--config", s.file(t))
 		if code != exitConfig {
 			t.Errorf("%s: the exit code is %d:\n%s", setting, code, errOut)
 		}
-		checkMentions(t, setting, tail(errOut, 1), setting, taken.Addr().String(), "address already in use")
+		checkMentions(t, setting, proctest.Tail(errOut, 1), setting, taken.Addr().String(), "address already in use")
 	}
 }

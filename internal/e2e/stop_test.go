@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
+	"github.com/disclosured/disclosured/internal/proctest"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
 
@@ -24,7 +25,7 @@ func TestE10StopsInOrderUnderLoad(t *testing.T) {
 	base = base.with(settings{"database.lease_ttl": ttl.String()})
 	var places [2]settings
 	for i := range places {
-		places[i] = base.with(settings{"api.listen": freeAddress(t), "ops.listen": freeAddress(t)})
+		places[i] = base.with(settings{"api.listen": proctest.FreeAddress(t), "ops.listen": proctest.FreeAddress(t)})
 	}
 	j := newJudge(t, w)
 	j.remembers(w.sim.LedgerEnd())
@@ -39,7 +40,7 @@ func TestE10StopsInOrderUnderLoad(t *testing.T) {
 		if i%3 == 0 {
 			// Any moment of a start, once it says that it starts.
 			until(t, patience, "the service has begun", func() error {
-				if !strings.Contains(svc.errOut.String(), "msg=serving") {
+				if !strings.Contains(svc.ErrOut.String(), "msg=serving") {
 					return errNotYet
 				}
 				return nil
@@ -83,7 +84,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	second := serve(t, base)
 	second.waitState(patience, "connecting")
 	until(t, patience, "the standby says what it waits for", func() error {
-		if !strings.Contains(second.errOut.String(), "waiting for the writer's lease") {
+		if !strings.Contains(second.ErrOut.String(), "waiting for the writer's lease") {
 			return errNotYet
 		}
 		return nil
@@ -95,7 +96,7 @@ func TestStandbyTakesOver(t *testing.T) {
 		t.Errorf("the first one is not ready: %v", err)
 	}
 	begun := time.Now()
-	first.kill()
+	first.Kill()
 	second.waitReady()
 	took := time.Since(begun)
 	t.Logf("ready %s after kill -9 of the writer, with a TTL of %s", took.Round(10*time.Millisecond), ttl)
@@ -117,18 +118,18 @@ func TestPausedWriterIsFencedOff(t *testing.T) {
 	j := newJudge(t, w)
 	startLoad(w, j, 1, 20*time.Millisecond)
 	survive(t, first, 200*time.Millisecond)
-	first.signal(syscall.SIGSTOP)
+	first.Signal(syscall.SIGSTOP)
 	begun := time.Now()
 	second := serve(t, base)
 	second.waitReady()
 	t.Logf("ready %s after the writer was paused, with a TTL of %s", time.Since(begun).Round(10*time.Millisecond), ttl)
 	begun = time.Now()
-	first.signal(syscall.SIGCONT)
-	if code := first.wait(patience); code != exitFailure {
-		t.Errorf("the exit code of the writer that lost the lease is %d:\n%s", code, tail(first.errOut.String(), 10))
+	first.Signal(syscall.SIGCONT)
+	if code := first.Wait(patience); code != exitFailure {
+		t.Errorf("the exit code of the writer that lost the lease is %d:\n%s", code, proctest.Tail(first.ErrOut.String(), 10))
 	}
 	t.Logf("the paused writer ended %s after it went on", time.Since(begun).Round(10*time.Millisecond))
-	checkMentions(t, "what it says", tail(first.errOut.String(), 1), "lease")
+	checkMentions(t, "what it says", proctest.Tail(first.ErrOut.String(), 1), "lease")
 	audit := j.caughtUp(second.api)
 	if !audit.Clean {
 		t.Errorf("the audit has findings: %v", audit.Counts)
@@ -149,12 +150,12 @@ func TestLostLeaseEndsAnIdleService(t *testing.T) {
 	if n := execute(t, url, `UPDATE disclosured.lease SET epoch = epoch + 1, holder = 'another', expires_at = clock_timestamp() + interval '1 hour'`); n != 1 {
 		t.Fatalf("%d leases", n)
 	}
-	if code := first.wait(patience); code != exitFailure {
-		t.Errorf("the exit code of the writer that lost the lease is %d:\n%s", code, tail(first.errOut.String(), 10))
+	if code := first.Wait(patience); code != exitFailure {
+		t.Errorf("the exit code of the writer that lost the lease is %d:\n%s", code, proctest.Tail(first.ErrOut.String(), 10))
 	}
 	took := time.Since(begun)
 	t.Logf("ended %s after another had the lease, with a TTL of %s", took.Round(10*time.Millisecond), ttl)
-	checkMentions(t, "what it says", tail(first.errOut.String(), 1), "lease")
+	checkMentions(t, "what it says", proctest.Tail(first.ErrOut.String(), 1), "lease")
 }
 
 // standby is a world and the settings of services that share a database.

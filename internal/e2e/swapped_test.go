@@ -35,6 +35,6 @@ func TestB09SwappedBlobs(t *testing.T) {
 	if _, err := j.equalsLedger(second.api); err != nil {
 		t.Error(err)
 	}
-	checkMentions(t, "the log", second.errOut.String(), "it was damaged or edited", "contracts=2", "reason=damaged")
+	checkMentions(t, "the log", second.ErrOut.String(), "it was damaged or edited", "contracts=2", "reason=damaged")
 	second.stop()
 }

@@ -33,7 +33,7 @@ func TestUnreadableRows(t *testing.T) {
 			if n := second.metrics()[`disclosured_stream_reseeds_total{reason="damaged"}`]; n != 1 {
 				t.Errorf("%v reseeds are counted as of a damaged store, want 1", n)
 			}
-			checkMentions(t, "the log", second.errOut.String(), "it was damaged or edited", "unreadable=", "reason=damaged")
+			checkMentions(t, "the log", second.ErrOut.String(), "it was damaged or edited", "unreadable=", "reason=damaged")
 			second.stop()
 
 			third := serve(t, follow)

@@ -1,0 +1,6 @@
+//go:build race
+
+package proctest
+
+// Race tells whether the tests have the race detector.
+const Race = true
