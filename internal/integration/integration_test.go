@@ -26,6 +26,7 @@ import (
 	"github.com/disclosured/disclosured/internal/ledgerstream/record"
 	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
 	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
+	"github.com/disclosured/disclosured/internal/proctest"
 	"github.com/disclosured/disclosured/internal/wormhole"
 )
 
@@ -74,7 +75,7 @@ func TestWithToken(t *testing.T) {
 	}
 	t.Cleanup(sim.Stop)
 	settings.address, settings.report, settings.lf = address, t.TempDir(), daml.LF22
-	settings.token = write(t, "token", sim.Token(ledgersim.AdminUser, 290*time.Second))
+	settings.token = proctest.File(t, "token", sim.Token(ledgersim.AdminUser, 290*time.Second))
 	settings.ca, settings.cert, settings.key, settings.restart, settings.prune = "", "", "", nil, false
 	settings.what, settings.patience = "a simulated participant that asks for tokens", 2*time.Minute
 	tell(t, settings, []scene{
@@ -338,7 +339,7 @@ func (s *story) serve() {
 		"participant.poll_interval":   "200ms",
 		"anchors.operators":           fmt.Sprintf("[%q]", w.Operator),
 		"anchors.guardian_governance": fmt.Sprintf("%q", w.GuardianGovernance),
-		"database.url_file":           fmt.Sprintf("%q", write(s.root, "database-url", pgtest.Database(s.root))),
+		"database.url_file":           fmt.Sprintf("%q", proctest.File(s.root, "database-url", pgtest.Database(s.root))),
 		"database.lease_ttl":          "3s",
 		"api.expiry_margin":           "1m",
 		"api.rate_per_caller":         "0",

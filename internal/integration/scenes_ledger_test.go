@@ -182,7 +182,7 @@ func (s *story) archives() {
 func (s *story) kills() {
 	vaa := s.vaa(1)
 	p := s.redeemable(1, vaa, redeemer(1))
-	s.service.kill()
+	s.service.Kill()
 	missed := s.commit("a redeem while the service is down", p)
 	s.consume(2, randomDigest())
 	again := s.vaa(1)
@@ -295,7 +295,7 @@ func (s *story) prunes() {
 		s.report.note("not played but for a refusal: PRUNE=yes was not given")
 		return
 	}
-	s.service.kill()
+	s.service.Kill()
 	vaa := s.vaa(1)
 	p := pair{s.withoutService(s.subject, 1, vaa, redeemer(3)), s.withoutService(s.standIn, 1, vaa, redeemer(3))}
 	missed := s.commit("a redeem that the service misses", p)

@@ -129,7 +129,7 @@ func ask[T any](s *story, what string, call func(context.Context) (T, error)) (T
 		case reason != "" && !slices.Contains(notYet, reason), reason == "" && status.Code(err) != codes.Unavailable: // unavailable of itself, no service is there
 			return answer, err
 		}
-		if s.service.ended() {
+		if s.service.Ended() {
 			return answer, fmt.Errorf("the service has ended: %w", err)
 		}
 		// Each of these waited on the service's side already, but for the last two, whose end its health stream tells.

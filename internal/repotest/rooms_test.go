@@ -101,6 +101,7 @@ var rooms = []room{
 	{path: "deploy"},               // tests only
 	{path: "internal/integration"}, // tests only
 	{path: "internal/pgserver/...", ours: []string{"internal/pgserver"}, others: concat(postgres, []string{"github.com/fergusstrange/embedded-postgres"})},
+	{path: "internal/proctest"},
 	{path: "internal/repotest"},
 }
 
@@ -130,11 +131,11 @@ var only = []struct {
 // testOnly may be imported by tests and by the rooms that serve tests, and by no other.
 var testOnly = []string{
 	"testing", "testing/synctest", "github.com/google/go-cmp/...", "go.uber.org/goleak", "pgregory.net/rapid",
-	"internal/pgserver/pgtest", "internal/index/indextest", "replayguard/guardtest",
+	"internal/pgserver/pgtest", "internal/proctest", "internal/index/indextest", "replayguard/guardtest",
 }
 
 // servingTests are the rooms whose code is there for tests.
-var servingTests = []string{"internal/pgserver/pgtest", "internal/index/indextest", "internal/repotest", "replayguard/guardtest"}
+var servingTests = []string{"internal/pgserver/pgtest", "internal/proctest", "internal/index/indextest", "internal/repotest", "replayguard/guardtest"}
 
 func TestImports(t *testing.T) {
 	for _, p := range packages(t) {

@@ -1,8 +1,0 @@
-//go:build !linux
-
-package integration
-
-import "syscall"
-
-// dieWithUs is nothing where the kernel can't do it.
-func dieWithUs() *syscall.SysProcAttr { return nil }
