@@ -108,7 +108,7 @@ var Reasons = []Row{
 		[]string{"choices", "choice_N"}},
 	{Gap, codes.FailedPrecondition, 409, RetryAfterRefresh, 0,
 		"No active node covers the digest: nothing under the prefix can be redeemed.",
-		"The operator and the consumer have to create a node for the prefix, with every digest that was consumed under it.",
+		"First rule out that the index is wrong (disclosured audit --against-ledger). Then the operator and the consumer have to create a node for the prefix, with every digest that was consumed under it.",
 		[]string{"package_name", "operator", "consumer", "namespace", "prefix"}},
 	{Fork, codes.FailedPrecondition, 409, RetryAfterRefresh, 0,
 		"Two or more active nodes cover the digest: each would let it be consumed once.",

@@ -61,7 +61,7 @@ func (s *Service) ready() *Error {
 	case refused == nil && status.State == stateStopped:
 		refused = failure(NotReady, "the ledger is no longer followed").with("stream_state", status.State)
 	case refused == nil && !following[status.State] && ageOf(status, s.now()) > s.cfg.ConnectionGrace:
-		refused = failure(NotReady, "the connection to the participant is lost, and the last proof of completeness ages").with("stream_state", status.State)
+		refused = failure(NotReady, "the ledger is not followed at present, since the participant or the database does not answer (the log says which), and the last proof of completeness ages").with("stream_state", status.State)
 	}
 	if refused != nil && view != nil {
 		refused.at(view.Position())

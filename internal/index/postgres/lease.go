@@ -106,7 +106,11 @@ func (s *Store) takeLease(ctx context.Context, opts LeaseOptions) (epoch int64, 
 		err := tx.QueryRow(ctx, `SELECT holder, (extract(epoch FROM expires_at - `+s.clock+`) * 1000000)::bigint FROM disclosured.lease WHERE role = 'writer' FOR NO KEY UPDATE`).Scan(&holder, &micros)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
-			return errors.New("the table disclosured.lease has lost its row 'writer'; migrate down and up, or restore the database")
+			// Somebody deleted it. Nobody holds what is not there; its epoch goes on from the last one that wrote.
+			if _, err := tx.Exec(ctx, `INSERT INTO disclosured.lease (role, epoch, holder, expires_at)
+				SELECT 'writer', COALESCE(max(epoch), 0), '', 'epoch' FROM disclosured.cursor`); err != nil {
+				return err
+			}
 		case err != nil:
 			return err
 		case holder != "" && holder != opts.Holder && micros > 0:

@@ -62,6 +62,34 @@ func TestWritingWhereReadingIsTheDefault(t *testing.T) {
 	}
 }
 
+// A lease whose row somebody deleted is nobody's: the holder is told, and the next one goes on from the epoch that wrote last.
+func TestDeletedLease(t *testing.T) {
+	ctx := t.Context()
+	url := pgtest.Database(t)
+	s := open(t, url)
+	before := lease(t, s, "a")
+	seedWith(t, s, first(10), index.SeedEnd{}, node(scope1, "root", "", 10))
+	if _, err := s.pool.Exec(ctx, `DELETE FROM disclosured.lease`); err != nil {
+		t.Fatal(err)
+	}
+	if err := before.renew(ctx); !errors.Is(err, ledger.ErrLostLease) {
+		t.Fatalf("renewing a lease that is not there: %v", err)
+	}
+	next := open(t, url)
+	after := lease(t, next, "b")
+	if after.Epoch() <= before.Epoch() {
+		t.Errorf("epochs %d, then %d", before.Epoch(), after.Epoch())
+	}
+	d := index.Delta{From: ledger.Position{ParticipantID: participant, Offset: 10}, To: position(11)}
+	if err := s.Commit(ctx, d); !errors.Is(err, ledger.ErrLostLease) {
+		t.Errorf("a commit of the one before: %v", err)
+	}
+	load(t, next)
+	if err := next.Commit(ctx, d); err != nil {
+		t.Errorf("the next holder's commit: %v", err)
+	}
+}
+
 // A writer that was replaced changes nothing any more, by any method, and is told so.
 func TestFencing(t *testing.T) {
 	forEachMode(t, func(t *testing.T, url string) {
