@@ -113,7 +113,7 @@ func TestE06ReadinessFalls(t *testing.T) {
 		if w.ready() {
 			t.Errorf("%s: ready although the ledger is not followed", state)
 		}
-		if code, text := w.get("/readyz"); code != 503 || !strings.HasPrefix(text, "NOT_READY: the connection") {
+		if code, text := w.get("/readyz"); code != 503 || !strings.HasPrefix(text, "NOT_READY: the ledger is not followed") {
 			t.Errorf("%s: /readyz is %d %q", state, code, text)
 		}
 		if answer, err := w.client.GetCoreState(t.Context(), &disclosurev1.GetCoreStateRequest{}); err != nil || !answer.GetAnswer().GetFreshness().GetFresh() {
