@@ -10,7 +10,7 @@ func (s *Sim) AwaitPending(ctx context.Context, n int) error {
 	return s.await(ctx, fmt.Sprintf("%d pending submissions", n), func() bool { return len(s.ledger.inFlight) >= n })
 }
 
-// AwaitTails waits until exactly n streams of updates are open.
+// AwaitTails waits until exactly n streams of updates without an end are open.
 func (s *Sim) AwaitTails(ctx context.Context, n int) error {
 	return s.await(ctx, fmt.Sprintf("%d open streams of updates", n), func() bool { return s.tails == n })
 }
@@ -32,7 +32,7 @@ func (s *Sim) await(ctx context.Context, what string, holds func() bool) error {
 	}
 }
 
-// countTail counts an open stream of updates until the function it returns is called.
+// countTail counts an open stream of updates without an end until the function it returns is called.
 func (s *Sim) countTail() (done func()) {
 	count := func(n int) {
 		s.mu.Lock()
