@@ -4,7 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
 
 	"github.com/disclosured/disclosured/internal/damlvalue"
 	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
@@ -155,7 +159,7 @@ func (s *setup) active(ctx context.Context, party string, template damlvalue.Typ
 
 // create submits a command that makes a contract of the template.
 func (s *setup) create(ctx context.Context, what string, actAs []string, template damlvalue.TypeName, command submit.Command) (submit.Created, error) {
-	result, err := s.client.Do(ctx, actAs, nil, command)
+	result, err := s.do(ctx, actAs, command)
 	if err != nil {
 		return submit.Created{}, fmt.Errorf("creating the %s: %w", what, err)
 	}
@@ -224,7 +228,7 @@ func (s *setup) root(ctx context.Context, name string, app *App) error {
 	if err != nil {
 		return err
 	}
-	granted, err := s.client.Do(ctx, []string{s.world.Operator}, nil, submit.ApproveRoot(request, s.world.ReplayRootRegistry))
+	granted, err := s.do(ctx, []string{s.world.Operator}, submit.ApproveRoot(request, s.world.ReplayRootRegistry))
 	if err != nil {
 		return fmt.Errorf("granting a root: %w", err)
 	}
@@ -259,4 +263,22 @@ func (s *setup) tell(what, id string, made bool) {
 	if s.report != nil {
 		s.report(what, id, made)
 	}
+}
+
+// vettingWait is how long a package that was just uploaded may take until it is vetted on the synchronizer.
+const vettingWait = 30 * time.Second
+
+// do submits a command. An upload returns before its packages are vetted everywhere, and until then the participant finds no package to
+// interpret the command with; that is a refusal without effect, so the same is asked again.
+func (s *setup) do(ctx context.Context, actAs []string, command submit.Command) (*submit.Result, error) {
+	pause := backoff.NewExponentialBackOff()
+	pause.InitialInterval = 100 * time.Millisecond
+	return backoff.Retry(ctx, func() (*submit.Result, error) {
+		result, err := s.client.Do(ctx, actAs, nil, command)
+		var refused *submit.Rejection
+		if err != nil && !(errors.As(err, &refused) && refused.Reason == submit.ReasonNotVetted) {
+			return nil, backoff.Permanent(err)
+		}
+		return result, err
+	}, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(vettingWait))
 }

@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
 	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
@@ -85,6 +88,30 @@ func TestEnsureGoesOnWhereItWasInterrupted(t *testing.T) {
 		if !slices.Equal(again.Apps[0].Integrator.Blob, w.Apps[0].Integrator.Blob) || len(w.Apps[0].Integrator.Blob) == 0 {
 			t.Errorf("after %d submissions: the app's contract was found with another blob", through)
 		}
+	}
+}
+
+// Bug C06: a package that was just uploaded is not vetted at once. Commands that find none are asked again, others that are refused are not.
+func TestEnsureWaitsForVetting(t *testing.T) {
+	const submitMethod = "/com.daml.ledger.api.v2.CommandService/SubmitAndWaitForTransaction"
+	refusal := func(code codes.Code, reason string) error {
+		st, err := status.New(code, reason+"(9,0): refused").WithDetails(&errdetails.ErrorInfo{Reason: reason})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.Err()
+	}
+	notYet := refusal(codes.FailedPrecondition, submit.ReasonNotVetted)
+	sim, client := start(t, ledgersim.Options{})
+	sim.FailNext(submitMethod, notYet, notYet)
+	if _, err := Ensure(t.Context(), client("tester"), Options{Thresholds: []int64{4}}, nil); err != nil {
+		t.Errorf("after two refusals for want of a vetted package: %v", err)
+	}
+
+	sim, client = start(t, ledgersim.Options{})
+	sim.FailNext(submitMethod, refusal(codes.InvalidArgument, "COMMAND_PREPROCESSING_FAILED"))
+	if _, err := Ensure(t.Context(), client("tester"), Options{}, nil); err == nil || !strings.Contains(err.Error(), "COMMAND_PREPROCESSING_FAILED") {
+		t.Errorf("a command that is refused for good: %v", err)
 	}
 }
 

@@ -20,6 +20,8 @@ const (
 	ReasonNotFound = "CONTRACT_NOT_FOUND"
 	// ReasonFailure: the model said no; ModelMessage is its text.
 	ReasonFailure = "DAML_FAILURE"
+	// ReasonNotVetted: no version of a package that the command needs is vetted on any synchronizer that it could go to.
+	ReasonNotVetted = "PACKAGE_SELECTION_FAILED"
 	// ReasonDuplicate: the command was committed before.
 	ReasonDuplicate = "DUPLICATE_COMMAND"
 )
