@@ -178,11 +178,17 @@ func (s *service) waitState(within time.Duration, state string) string {
 		}
 		return nil
 	})
-	// Callers are told the state; what exactly is wrong is the operator's to read.
-	ends := connectionEnded.FindAllStringSubmatch(s.ErrOut.String(), -1)
-	if len(ends) == 0 {
+	if state != "reconnecting" && state != "waiting" && state != "halted" {
 		return ""
 	}
+	// Callers are told the state; what exactly is wrong is the operator's to read. The log has it by then, and comes through a pipe.
+	var ends [][]string
+	until(s.t, patience, "the log says how the connection ended", func() error {
+		if ends = connectionEnded.FindAllStringSubmatch(s.ErrOut.String(), -1); len(ends) == 0 {
+			return errNotYet
+		}
+		return nil
+	})
 	detail := ends[len(ends)-1][1]
 	if unquoted, err := strconv.Unquote(detail); err == nil {
 		return unquoted
