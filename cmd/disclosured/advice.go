@@ -25,41 +25,57 @@ func isWrongTransport(err error) bool {
 	return slices.ContainsFunc(wrongTransport, func(s string) bool { return strings.Contains(err.Error(), s) })
 }
 
+// connectionAdvice is what to do about a connection that can't be made, by what gRPC says of it: to the service that a command asks, and to the
+// participant.
+var connectionAdvice = []struct{ said, server, participant string }{
+	{
+		"first record does not look like a TLS handshake",
+		"the service talks without TLS there: leave out --tls, --server-ca-file and --cert-file",
+		"the participant talks without TLS there: set participant.plaintext (--participant-plaintext), or correct participant.address",
+	},
+	{
+		"looked like an HTTP/1.1 header",
+		"that is a port for HTTP: --server is the API (api.listen, by default " + defaultConfig().API.Listen + "), not metrics and health (ops.listen)",
+		"that is a port for HTTP: participant.address is the gRPC Ledger API, whose usual port is 6865",
+	},
+	{
+		"error reading server preface",
+		"does the service talk TLS there? then give --tls or --server-ca-file",
+		"does the participant talk TLS there? then leave out participant.plaintext",
+	},
+	{
+		"failed to verify certificate",
+		"give the authority of the service's certificate with --server-ca-file, and in --server the name that the certificate has",
+		"set participant.ca_file to the authority of the participant's certificate, and participant.server_name where its name is another",
+	},
+	{
+		"connection refused",
+		"nothing listens there: is `disclosured serve` running, and is --server its api.listen?",
+		"nothing listens there: is the participant running, and is participant.address right?",
+	},
+	{
+		"produced zero addresses",
+		"the host's name does not resolve: correct --server",
+		"the host's name does not resolve: correct participant.address",
+	},
+}
+
 // serverAdvice is what to do about a service that can't be asked, "" where there is nothing to add.
 func serverAdvice(said string) string {
-	switch {
-	case strings.Contains(said, "first record does not look like a TLS handshake"):
-		return "the service talks without TLS there: leave out --tls, --server-ca-file and --cert-file"
-	case strings.Contains(said, "looked like an HTTP/1.1 header"):
-		return "that is a port for HTTP: --server is the API (api.listen, by default " + defaultConfig().API.Listen + "), not metrics and health (ops.listen)"
-	case strings.Contains(said, "error reading server preface"):
-		return "does the service talk TLS there? then give --tls or --server-ca-file"
-	case strings.Contains(said, "failed to verify certificate"):
-		return "give the authority of the service's certificate with --server-ca-file, and in --server the name that the certificate has"
-	case strings.Contains(said, "connection refused"):
-		return "nothing listens there: is `disclosured serve` running, and is --server its api.listen?"
-	case strings.Contains(said, "produced zero addresses"):
-		return "the host's name does not resolve: correct --server"
+	for _, advice := range connectionAdvice {
+		if strings.Contains(said, advice.said) {
+			return advice.server
+		}
 	}
 	return ""
 }
 
 // participantAdvice is the same about a participant.
 func participantAdvice(err error) string {
-	said := err.Error()
-	switch {
-	case strings.Contains(said, "first record does not look like a TLS handshake"):
-		return "the participant talks without TLS there: set participant.plaintext (--participant-plaintext), or correct participant.address"
-	case strings.Contains(said, "looked like an HTTP/1.1 header"):
-		return "that is a port for HTTP: participant.address is the gRPC Ledger API, whose usual port is 6865"
-	case strings.Contains(said, "error reading server preface"):
-		return "does the participant talk TLS there? then leave out participant.plaintext"
-	case strings.Contains(said, "failed to verify certificate"):
-		return "set participant.ca_file to the authority of the participant's certificate, and participant.server_name where its name is another"
-	case strings.Contains(said, "connection refused"):
-		return "nothing listens there: is the participant running, and is participant.address right?"
-	case strings.Contains(said, "produced zero addresses"):
-		return "the host's name does not resolve: correct participant.address"
+	for _, advice := range connectionAdvice {
+		if strings.Contains(err.Error(), advice.said) {
+			return advice.participant
+		}
 	}
 	return ""
 }
