@@ -147,6 +147,10 @@ const deleteContracts = `DELETE FROM disclosured.contract WHERE ctid = ANY (ARRA
 	SELECT c.ctid FROM unnest($2::text[], $3::text[]) AS k (contract_id, synchronizer_id) CROSS JOIN LATERAL (SELECT n.ctid FROM disclosured.contract n
 		WHERE n.generation = $1::bigint AND n.contract_id = k.contract_id AND n.synchronizer_id = k.synchronizer_id OFFSET 0) c))`
 
+// replaceContracts is deleteContracts, and notes in the cursor what it found and how many rows follow.
+const replaceContracts = `WITH gone AS (` + deleteContracts + ` RETURNING 1)
+	UPDATE disclosured.cursor SET contracts = contracts + $4::bigint - (SELECT count(*) FROM gone)`
+
 // foundMissing marks digests of a generation as no longer missing, one by one as in deleteContracts.
 const foundMissing = `UPDATE disclosured.missing_digest SET removed_seq = $2::bigint WHERE ctid = ANY (ARRAY(
 	SELECT m.ctid FROM unnest($3::bigint[], $4::bytea[]) AS k (scope_id, digest) CROSS JOIN LATERAL (SELECT n.ctid FROM disclosured.missing_digest n
@@ -169,7 +173,7 @@ func queueRemovals(batch *pgx.Batch, w written, d index.Delta) {
 		add(e.Key())
 	}
 	if len(contractIDs) > 0 {
-		batch.Queue(deleteContracts, w.generation, contractIDs, synchronizers)
+		batch.Queue(replaceContracts, w.generation, contractIDs, synchronizers, len(d.Put))
 	}
 }
 

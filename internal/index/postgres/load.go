@@ -16,7 +16,7 @@ import (
 var ErrEmpty = errors.New("the index was never seeded")
 
 // Load reads the present generation whole, at one committed state; see index.Store. Of a row that can't be decoded it only tells
-// (Loaded.Unreadable): an error is for what another try may mend. It fails with an error that wraps ErrEmpty where
+// (Loaded.Unreadable), as of rows that are gone or too many: an error is for what another try may mend. It fails with an error that wraps ErrEmpty where
 // Position finds nothing. It has no deadline but the context's. It holds a connection while it calls each.
 func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.Loaded, error) {
 	var loaded index.Loaded
@@ -44,13 +44,18 @@ func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.
 		if loaded.Missing, err = loadMissing(ctx, tx, c.generation, scopes, unreadable); err != nil {
 			return err
 		}
-		if err := loadContracts(ctx, tx, "ghost", c.generation, lookup, func(e *index.Entry) error {
+		if _, err := loadContracts(ctx, tx, "ghost", c.generation, lookup, func(e *index.Entry) error {
 			loaded.Ghosts = append(loaded.Ghosts, e)
 			return nil
 		}, unreadable); err != nil {
 			return err
 		}
-		return loadContracts(ctx, tx, "contract", c.generation, lookup, each, unreadable)
+		found, err := loadContracts(ctx, tx, "contract", c.generation, lookup, each, unreadable)
+		if err == nil && found != c.contracts {
+			// What was deleted is damage as what was edited is, and is nowhere else to be seen.
+			unreadable(fmt.Errorf("the table contract has %d rows, and %d were written", found, c.contracts))
+		}
+		return err
 	})
 	if err != nil {
 		return index.Loaded{}, fmt.Errorf("database: loading the index: %w", err)
@@ -59,15 +64,16 @@ func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.
 	return loaded, nil
 }
 
-func loadContracts(ctx context.Context, tx pgx.Tx, name string, generation int64, scopes scopeLookup, each func(*index.Entry) error, unreadable func(error)) error {
+// loadContracts reads a generation's rows of contract or ghost, and counts them: those that can't be decoded too.
+func loadContracts(ctx context.Context, tx pgx.Tx, name string, generation int64, scopes scopeLookup, each func(*index.Entry) error, unreadable func(error)) (int64, error) {
 	rows, err := tx.Query(ctx, `SELECT `+selectContract+` FROM disclosured.`+name+` c WHERE c.generation = $1`, generation)
 	if err != nil {
-		return fmt.Errorf("reading the table %s: %w", name, err)
+		return 0, fmt.Errorf("reading the table %s: %w", name, err)
 	}
 	if err := eachContract(rows, scopes, each, unreadable); err != nil {
-		return fmt.Errorf("reading the table %s: %w", name, err)
+		return 0, fmt.Errorf("reading the table %s: %w", name, err)
 	}
-	return nil
+	return rows.CommandTag().RowsAffected(), nil
 }
 
 func loadKnownScopes(ctx context.Context, tx pgx.Tx, generation int64, scopes map[int64]index.Scope, unreadable func(error)) ([]index.Scope, error) {

@@ -223,12 +223,12 @@ func (g *seed) moveCursor(ctx context.Context, tx pgx.Tx, pos ledger.Position) (
 		return w, err
 	}
 	err := tx.QueryRow(ctx, `INSERT INTO disclosured.cursor AS c (participant_id, ledger_offset, update_offset, update_id, record_time, filter, generation, epoch, commit_seq,
-			changes_since, history, history_since, seed_reason, seeded_at, committed_at)
-		VALUES ($1, $2, $3, $4, $5, $10, $6, $7, 1, 1, $6, $2, $8, clock_timestamp(), clock_timestamp())
+			changes_since, history, history_since, seed_reason, contracts, seeded_at, committed_at)
+		VALUES ($1, $2, $3, $4, $5, $10, $6, $7, 1, 1, $6, $2, $8, (SELECT count(*) FROM disclosured.contract WHERE generation = $6), clock_timestamp(), clock_timestamp())
 		ON CONFLICT (singleton) DO UPDATE SET participant_id = EXCLUDED.participant_id, ledger_offset = EXCLUDED.ledger_offset, update_offset = EXCLUDED.update_offset,
 			update_id = EXCLUDED.update_id, record_time = EXCLUDED.record_time, filter = EXCLUDED.filter, generation = EXCLUDED.generation, epoch = EXCLUDED.epoch,
 			commit_seq = c.commit_seq + 1, changes_since = c.commit_seq + 1, history = CASE WHEN $9::boolean THEN c.history ELSE EXCLUDED.history END,
-			history_since = EXCLUDED.history_since, seed_reason = EXCLUDED.seed_reason, seeded_at = EXCLUDED.seeded_at, committed_at = EXCLUDED.committed_at
+			history_since = EXCLUDED.history_since, seed_reason = EXCLUDED.seed_reason, contracts = EXCLUDED.contracts, seeded_at = EXCLUDED.seeded_at, committed_at = EXCLUDED.committed_at
 		WHERE c.epoch = EXCLUDED.epoch
 		RETURNING history, commit_seq`,
 		pos.ParticipantID, pos.Offset, pos.UpdateOffset, pos.UpdateID, timeColumn(pos.RecordTime), g.generation, g.epoch, string(g.start.Reason), g.start.Reason.SameHistory(), pos.Filter).

@@ -31,6 +31,8 @@ func TestUnreadableRows(t *testing.T) {
 		{"a known scope that is not there", `UPDATE disclosured.known_scope SET scope_id = 99999`, 1, 3},
 		{"a missing digest of a scope that is not there", `UPDATE disclosured.missing_digest SET scope_id = 99999`, 1, 3},
 		{"half a missing digest", `UPDATE disclosured.missing_digest SET digest = '\x00'`, 1, 3},
+		{"a row that is gone", `DELETE FROM disclosured.contract WHERE prefix = 'a'`, 1, 2},
+		{"a row too many", `INSERT INTO disclosured.contract SELECT (jsonb_populate_record(c, '{"contract_id": "00ff"}')).* FROM disclosured.contract c WHERE prefix = 'a'`, 1, 4},
 		{"ends", `UPDATE disclosured.ended SET prefix = 'zz', successors = '{}'`, 0, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
