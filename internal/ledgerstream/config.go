@@ -48,7 +48,8 @@ type Config struct {
 	BatchUpdates int
 	BatchBytes   int
 
-	// BackoffInitial and BackoffMax bound the jittered, growing wait before a reconnect. Defaults 250 ms and 30 s.
+	// BackoffInitial and BackoffMax bound the jittered, growing wait before a reconnect. Defaults 250 ms and 30 s. While
+	// no participant answers at all, the wait is bounded by 5 s.
 	BackoffInitial, BackoffMax time.Duration
 	// WaitRetry is the wait, jittered, before something that only an operator can mend is tried again. Default 15 s.
 	WaitRetry time.Duration

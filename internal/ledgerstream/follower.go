@@ -127,7 +127,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 		f.metrics.reconnect(end.reason)
 		f.setReseed(end.reseed)
-		delay := f.delay(end, pause)
+		delay := f.delay(end, s.followed, pause)
 		f.note(end, s, fruitless, delay)
 		f.renew(end)
 		if err := f.sleep(ctx, delay); err != nil {
@@ -153,8 +153,17 @@ func (f *Follower) renew(end *ending) {
 // sinkRetry bounds the wait, jittered, before the sink is tried again.
 const sinkRetry = 2 * time.Second
 
-// delay is the wait before the next connection.
-func (f *Follower) delay(end *ending, pause *backoff.ExponentialBackOff) time.Duration {
+// absentRetry bounds the wait, jittered, while nobody is there to follow. What such a try costs the participant is a connection and one
+// small call, and the first that succeeds is what ends the outage for everyone who asks us: a longer wait would be most of the time
+// that an index takes to be fresh again. It is well below the bound on freshness, so that what a short restart leaves is a moment of
+// age and no refusal.
+const absentRetry = 5 * time.Second
+
+// absence are the reasons of an ending that say that no participant serves there now, as it does while it restarts.
+var absence = []string{"unavailable", "deadline_exceeded", "canceled", "aborted_due_to_shutdown", "service_not_running"}
+
+// delay is the wait before the next connection; followed is whether the session that ended read updates.
+func (f *Follower) delay(end *ending, followed bool, pause *backoff.ExponentialBackOff) time.Duration {
 	switch end.action {
 	case wait:
 		return jitter(f.cfg.WaitRetry)
@@ -162,8 +171,11 @@ func (f *Follower) delay(end *ending, pause *backoff.ExponentialBackOff) time.Du
 		return jitter(f.cfg.HaltRetry)
 	default:
 		next := pause.NextBackOff()
-		if end.reason == "sink" {
+		switch {
+		case end.reason == "sink":
 			return min(next, jitter(sinkRetry)) // a database that is back is to be used soon
+		case !followed && slices.Contains(absence, end.reason):
+			next = min(next, jitter(absentRetry))
 		}
 		// What the participant asks for is a minimum, within our own bound; 0 leaves our own jitter.
 		return max(next, min(end.retryAfter, f.cfg.BackoffMax))

@@ -567,6 +567,51 @@ func TestStuckAtTheSameOffset(t *testing.T) {
 	})
 }
 
+// A participant that is down is tried every few seconds, however long it is down, and followed again within seconds of its return; the
+// wait that it asks for is kept all the same.
+func TestAnAbsentParticipantIsTriedOften(t *testing.T) {
+	for name, c := range map[string]struct {
+		err         error
+		least, most int // tries in an hour
+	}{
+		"unavailable":           {status.Error(codes.Unavailable, "connection refused"), 3600 / 7, 3600 / 3},
+		"shutting down":         {apiError(codes.Unavailable, "ABORTED_DUE_TO_SHUTDOWN", 10*time.Second), 3600 / 13, 3600/10 + 3},
+		"overloaded":            {apiError(codes.Aborted, "SERVER_OVERLOADED", time.Second), 3600 / 50, 3600 / 15},
+		"answers with nonsense": {status.Error(codes.Internal, "redacted"), 3600 / 50, 3600 / 15},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newParticipant()
+				p.add(tx(70, create(cid(1))))
+				r := start(t, testConfig(), p, &memorySink{})
+				r.await(t, "live", proven(72))
+				down, tries := true, 0
+				absent := func(context.Context, int) error {
+					p.mu.Lock()
+					defer p.mu.Unlock()
+					if !down {
+						return nil
+					}
+					tries++
+					return c.err
+				}
+				p.change(func() { p.onID, p.onEnd = absent, absent })
+				<-time.After(time.Hour)
+				p.mu.Lock()
+				got := tries
+				down = false
+				p.mu.Unlock()
+				if got < c.least || got > c.most {
+					t.Errorf("%d tries in an hour, want %d to %d", got, c.least, c.most)
+				}
+				p.add(tx(77, create(cid(2))))
+				r.await(t, "back", proven(79))
+				wantContracts(t, r.sink, cid(1), cid(2))
+			})
+		})
+	}
+}
+
 // A23: a connection whose other end is silently gone looks like a quiet ledger. The proof gets old, the connection is given up, and a
 // new one is tried.
 func TestSilentlyGone(t *testing.T) {
