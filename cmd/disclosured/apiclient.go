@@ -133,7 +133,7 @@ func explain(doing string, err error) error {
 			fmt.Fprintf(&more, "\n  %s: %s", key, info.Metadata[key])
 		}
 		if info.Reason == "UNKNOWN_SCOPE" {
-			more.WriteString("\n  → a party is name::fingerprint; disclosure.v1.DisclosureService/ListScopes lists the tries that there are")
+			more.WriteString("\n  → a party is name::fingerprint; `disclosured scopes` lists the tries that there are")
 		}
 		return fmt.Errorf("%s: %s: %s%s", doing, info.Reason, st.Message(), more.String())
 	}

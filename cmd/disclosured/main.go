@@ -84,6 +84,7 @@ func newRootCommand() *cobra.Command {
 		newSimCommand(),
 		newBootstrapCommand(),
 		newResolveCommand(),
+		newScopesCommand(),
 		newAuditCommand(),
 		newReseedCommand(),
 		newVAACommand(),
