@@ -64,7 +64,7 @@ func newAuditCommand() *cobra.Command {
 				audit, err = client.Audit(ctx, request)
 			}
 			if err != nil {
-				return explain("asking "+server.address+" for an audit", err)
+				return overdue(ctx, timeout, explain("asking "+server.address+" for an audit", err))
 			}
 			if err := printAudit(cmd.OutOrStdout(), audit); err != nil {
 				return err
@@ -72,7 +72,7 @@ func newAuditCommand() *cobra.Command {
 			if againstLedger {
 				same, err := compareWithLedger(ctx, cmd.OutOrStdout(), config, log, audit, int(limit))
 				if err != nil {
-					return err
+					return overdue(ctx, timeout, err)
 				}
 				if !same {
 					return errNo

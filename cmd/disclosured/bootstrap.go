@@ -57,7 +57,7 @@ func newBootstrapCommand() *cobra.Command {
 			ctx, cancel := contextWithTimeout(cmd.Context(), b.timeout)
 			defer cancel()
 			b.config, b.said = config, cmd.ErrOrStderr()
-			return b.run(ctx, cmd.OutOrStdout())
+			return overdue(ctx, b.timeout, b.run(ctx, cmd.OutOrStdout()))
 		},
 	}
 	flags := cmd.Flags()
@@ -201,11 +201,10 @@ func (b *bootstrap) again(ctx context.Context, doing string, do func() error) er
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			why := "interrupted"
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				why = "gave up, see --timeout"
+			if errors.Is(ctx.Err(), context.Canceled) {
+				err = fmt.Errorf("interrupted: %w", err)
 			}
-			return advised(fmt.Errorf("bootstrap: %s: %s: %w", doing, why, err), participantAdvice(err))
+			return advised(fmt.Errorf("bootstrap: %s: %w", doing, err), participantAdvice(err))
 		}
 	}
 }

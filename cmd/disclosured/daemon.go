@@ -137,7 +137,7 @@ func (d *daemon) index(ctx context.Context, stopServing func(), address string, 
 	if store != nil {
 		lease, err = store.AcquireLease(ctx, postgres.LeaseOptions{Holder: holder(address), TTL: d.cfg.Database.LeaseTTL, Wait: true})
 		if err != nil {
-			return fmt.Errorf("waiting for the writer's lease: %w", err)
+			return databaseError("waiting for the writer's lease", err)
 		}
 		defer func() {
 			// Also after a stop, so that a standby need not wait for the lease to expire.
@@ -160,7 +160,7 @@ func (d *daemon) index(ctx context.Context, stopServing func(), address string, 
 		Logger: d.log, Published: countPublication(metrics.Index), HistoryAge: d.cfg.Database.HistoryRetention, CheckLoaded: checkLoaded,
 	})
 	if err != nil {
-		return fmt.Errorf("opening the index: %w", err)
+		return databaseError("opening the index", err)
 	}
 	follower := ledgerstream.New(streamConfig(d.cfg), participant, &pinned{Sink: x, participantID: d.cfg.Participant.ID},
 		ledgerstream.WithLogger(d.log), ledgerstream.WithMetrics(streamMetrics(metrics.Stream)))
@@ -215,21 +215,9 @@ func (d *daemon) openStore(ctx context.Context) (*postgres.Store, error) {
 	}
 	store, err := postgres.Open(ctx, d.storeConfig())
 	if err != nil {
-		if errors.Is(err, postgres.ErrNewerSchema) || errors.Is(err, postgres.ErrNotMigrated) || errors.Is(err, postgres.ErrVersionLost) {
-			return nil, configError{advised(err, databaseAdvice(err))}
-		}
 		return nil, databaseError("opening the database", err)
 	}
 	return store, nil
-}
-
-// databaseError is the configuration's where no restart would mend it: the file with the URL, or the URL, is wrong.
-func databaseError(doing string, err error) error {
-	err = advised(fmt.Errorf("%s: %w", doing, err), databaseAdvice(err))
-	if fault := (*postgres.ConfigError)(nil); errors.As(err, &fault) {
-		return configError{err}
-	}
-	return err
 }
 
 func (d *daemon) storeConfig() postgres.Config {
@@ -295,7 +283,7 @@ func (d *daemon) checkPlace(ctx context.Context, store *postgres.Store, peer led
 	}
 	pos, ok, err := store.Position(ctx)
 	if err != nil {
-		return fmt.Errorf("reading the index's place: %w", err)
+		return databaseError("reading the index's place", err)
 	}
 	if ok && pos.ParticipantID != peer.ParticipantID {
 		return configError{fmt.Errorf("the database holds the index of participant %s, and at %s answers %s: use another database, or, to build the index anew in this one, set participant.id to the participant meant",

@@ -110,7 +110,7 @@ func demoDatabase(ctx context.Context, out io.Writer) (url string, drop func() e
 	name := fmt.Sprintf("disclosured_demo_%d_%d", os.Getpid(), time.Now().UnixNano())
 	if given := os.Getenv("DATABASE_URL"); given != "" {
 		if err := pgserver.CreateDatabaseAt(ctx, given, name, pgserver.DatabaseOptions{}); err != nil {
-			return "", nothing, fmt.Errorf("DATABASE_URL: %w", err)
+			return "", nothing, advised(fmt.Errorf("DATABASE_URL: %w", inOneLine{err}), "correct it, or leave it out: the demo needs no database of yours")
 		}
 		drop = func() error { return pgserver.DropDatabaseAt(context.WithoutCancel(ctx), given, name) }
 		url, err := pgserver.WithDatabase(given, name)

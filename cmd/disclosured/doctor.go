@@ -40,7 +40,7 @@ func newDoctorCommand() *cobra.Command {
 			peer, reached := exam.participant(ctx, d)
 			exam.database(ctx, d, peer, reached)
 			if exam.faults > 0 {
-				return fmt.Errorf("%d of the checks failed", exam.faults)
+				return overdue(ctx, timeout, fmt.Errorf("%d of the checks failed", exam.faults))
 			}
 			return nil
 		},

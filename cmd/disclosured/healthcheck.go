@@ -45,7 +45,7 @@ func newHealthcheckCommand() *cobra.Command {
 			defer cancel()
 			said, err := askHealth(ctx, url)
 			if err != nil {
-				return err
+				return overdue(ctx, timeout, err)
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), said)
 			return err

@@ -14,7 +14,8 @@ import (
 	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
 )
 
-// What a participant gave and a database gives back passes the check; the same with one column edited is not served.
+// What a participant gave and a database gives back passes the check; the same with one column edited, or a row less, is not
+// served.
 func TestAnEditedDatabaseIsNotServed(t *testing.T) {
 	ctx := t.Context()
 	sim := ledgersim.New(ledgersim.Options{})
@@ -94,6 +95,8 @@ func TestAnEditedDatabaseIsNotServed(t *testing.T) {
 		`UPDATE disclosured.contract SET consumed = decode(repeat('ab', 32), 'hex'), consumed_count = 1 WHERE kind = 'replay_node'`,
 		`UPDATE disclosured.contract SET payload = jsonb_set(payload, '{guardianSetIndex}', '7') WHERE kind = 'core_state'`,
 		`UPDATE disclosured.contract SET signatories = array_append(signatories, 'x') WHERE kind = 'emitter_registry'`,
+		`DELETE FROM disclosured.contract WHERE kind = 'emitter_registry'`,
+		`DELETE FROM disclosured.contract`,
 	} {
 		tag, err := db.Exec(ctx, edit)
 		if err != nil || tag.RowsAffected() == 0 {

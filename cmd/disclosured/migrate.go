@@ -39,7 +39,7 @@ func newMigrateCommand() *cobra.Command {
 			if guard || direction != postgres.Down {
 				state, err := migrateGuard(cmd.Context(), urlFile, direction)
 				if err != nil {
-					return databaseCommandError(doing+" the replay guard's schema", err)
+					return databaseError(doing+" the replay guard's schema", err)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "replay guard: %s\n", state)
 				if guard {
@@ -48,7 +48,7 @@ func newMigrateCommand() *cobra.Command {
 			}
 			migrations, err := postgres.Migrate(cmd.Context(), postgres.Config{URLFile: urlFile}, direction)
 			if err != nil {
-				return databaseCommandError(doing+" the index's schema", err)
+				return databaseError(doing+" the index's schema", err)
 			}
 			for _, m := range migrations {
 				state := "pending"
@@ -75,14 +75,6 @@ func databaseURLFile(cmd *cobra.Command) (string, error) {
 		return "", configError{errors.New("database.url_file is not set: give --database-url-file FILE, or with --config a configuration that has it")}
 	}
 	return config.Database.URLFile, nil
-}
-
-// databaseCommandError says what could not be done with the database, and by which setting it was named where that is what is wrong.
-func databaseCommandError(doing string, err error) error {
-	if fault := (*postgres.ConfigError)(nil); errors.As(err, &fault) {
-		return configError{fmt.Errorf("%s: database.url_file: %w", doing, err)}
-	}
-	return advised(fmt.Errorf("%s: %w", doing, err), databaseAdvice(err))
 }
 
 // migrateGuard changes the guard's schema, or only reads it, and says where it is then.

@@ -33,12 +33,12 @@ func newReseedCommand() *cobra.Command {
 			}
 			store, err := postgres.Open(cmd.Context(), postgres.Config{URLFile: urlFile})
 			if err != nil {
-				return reseedError(err)
+				return databaseError("retiring the index", err)
 			}
 			defer store.Close()
 			said, err := reseed(cmd.Context(), store)
 			if err != nil {
-				return reseedError(err)
+				return databaseError("retiring the index", err)
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), said)
 			return err
@@ -72,12 +72,4 @@ func reseed(ctx context.Context, store *postgres.Store) (said string, err error)
 	}
 	return fmt.Sprintf("retired the index of participant %s at offset %d, last written to at record time %s: the next start builds it anew",
 		pos.ParticipantID, pos.Offset, pos.RecordTime.UTC().Format(time.RFC3339)), nil
-}
-
-// reseedError marks what a restart does not mend.
-func reseedError(err error) error {
-	if errors.Is(err, postgres.ErrNewerSchema) || errors.Is(err, postgres.ErrNotMigrated) || errors.Is(err, postgres.ErrVersionLost) {
-		return configError{databaseCommandError("retiring the index", err)}
-	}
-	return databaseCommandError("retiring the index", err)
 }

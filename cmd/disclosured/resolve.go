@@ -71,7 +71,7 @@ func newResolveCommand() *cobra.Command {
 			defer cancel()
 			answer, err := disclosurev1.NewDisclosureServiceClient(conn).PrepareRedeem(ctx, request)
 			if err != nil {
-				return explain(fmt.Sprintf("asking %s to prepare the redeem for consumer %q", server.address, scope.consumer), err)
+				return overdue(ctx, timeout, explain(fmt.Sprintf("asking %s to prepare the redeem for consumer %q", server.address, scope.consumer), err))
 			}
 			if asJSON {
 				err = printDisclosedContracts(cmd.OutOrStdout(), answer.DisclosedContracts)
