@@ -30,6 +30,9 @@ func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.
 		}
 		loaded = index.Loaded{Position: c.pos, Generation: c.generation, HistorySince: c.historySince}
 		unreadable := loaded.Unreadable.Note
+		if err := checkHistoryEnds(ctx, tx, c, unreadable); err != nil {
+			return err
+		}
 		scopes, err := s.loadScopes(ctx, tx, unreadable)
 		if err != nil {
 			return err
@@ -62,6 +65,23 @@ func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.
 	}
 	s.generation.Store(loaded.Generation)
 	return loaded, nil
+}
+
+// checkHistoryEnds tells where history goes on after the place that it was written with: someone has moved the place back, and the next
+// commits would write again what is there already.
+func checkHistoryEnds(ctx context.Context, tx pgx.Tx, c cursor, unreadable func(error)) error {
+	for _, name := range []string{"applied_update", "consume", "ended"} {
+		var last int64
+		err := tx.QueryRow(ctx, `SELECT COALESCE(max(ledger_offset), 0) FROM disclosured.`+name+` WHERE history = $1`, c.history).Scan(&last)
+		if err != nil {
+			return fmt.Errorf("reading the end of the table %s: %w", name, err)
+		}
+		if last > c.pos.Offset {
+			unreadable(fmt.Errorf("the table %s goes to offset %d, and the index stands at %d", name, last, c.pos.Offset))
+			return nil
+		}
+	}
+	return nil
 }
 
 // loadContracts reads a generation's rows of contract or ghost, and counts them: those that can't be decoded too.
