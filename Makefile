@@ -72,13 +72,21 @@ difftest: ## the replay guard against the real submission server that it takes i
 mutants: postgres ## faults put into the replay guard, in memory and in PostgreSQL, one by one: the tests must notice each (ten minutes)
 	$(GO) run ./replayguard/testdata/mutants -postgres
 
-.PHONY: integration
-integration: postgres ## the whole story against a participant of yours: LEDGER=host:port (docs/integration.md)
-	@test -n "$(LEDGER)" || { echo "make integration LEDGER=host:port: say where the participant's Ledger API is (docs/integration.md)" >&2; exit 2; }
-	DISCLOSURED_LEDGER='$(LEDGER)' DISCLOSURED_TOKEN_FILE='$(abspath $(TOKEN_FILE))' DISCLOSURED_TLS_CA='$(abspath $(TLS_CA))' \
-	DISCLOSURED_TLS_CERT='$(abspath $(TLS_CERT))' DISCLOSURED_TLS_KEY='$(abspath $(TLS_KEY))' DISCLOSURED_RESTART_COMMAND='$(RESTART_COMMAND)' \
-	DISCLOSURED_PRUNE='$(PRUNE)' DISCLOSURED_LF='$(LF)' DISCLOSURED_REPORT='$(abspath $(REPORT))' \
-		$(GO) test -count=1 -timeout 40m -v -run '^TestStory$$' $(TESTFLAGS) ./internal/integration
+.PHONY: integration integration-settings
+integration: export DISCLOSURED_LEDGER          = $(LEDGER)
+integration: export DISCLOSURED_TOKEN_FILE      = $(abspath $(TOKEN_FILE))
+integration: export DISCLOSURED_TLS_CA          = $(abspath $(TLS_CA))
+integration: export DISCLOSURED_TLS_CERT        = $(abspath $(TLS_CERT))
+integration: export DISCLOSURED_TLS_KEY         = $(abspath $(TLS_KEY))
+integration: export DISCLOSURED_RESTART_COMMAND = $(RESTART_COMMAND)
+integration: export DISCLOSURED_PRUNE           = $(PRUNE)
+integration: export DISCLOSURED_LF              = $(LF)
+integration: export DISCLOSURED_REPORT          = $(abspath $(REPORT))
+integration: integration-settings postgres ## the whole story against a participant of yours: LEDGER=host:port (docs/integration.md)
+	$(GO) test -count=1 -timeout 40m -v -run '^TestStory$$' $(TESTFLAGS) ./internal/integration
+
+integration-settings:
+	@tools/check-integration
 
 ##@ Parts of check
 
