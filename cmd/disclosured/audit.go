@@ -31,9 +31,9 @@ func newAuditCommand() *cobra.Command {
 		Use:   "audit",
 		Short: "Audit a running service's index: gaps, forks, losses, ghosts and the rest",
 		Long: "Make a running service audit its whole index anew, and print the findings. With --against-ledger also read the active contracts from the\n" +
-			"participant at the very offset of that audit and hold the two to each other; the participant's settings are those of `disclosured serve`.\n" +
-			"Exits non-zero where there is a finding (other people's look-alikes aside) or a difference.",
-		Args: noArguments,
+			"participant at the very offset of that audit and hold the two to each other; the participant's settings are those of `disclosured serve`.",
+		Annotations: map[string]string{answersNo: "there is a finding (other people's look-alikes aside) or a difference"},
+		Args:        noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if scope.consumer == "" && scope.given(cmd.Flags()) {
 				return configError{errors.New("--operator, --package, --namespace and --without-namespace pick among a consumer's tries: give --consumer too, or none of them to audit everything")}

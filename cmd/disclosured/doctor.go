@@ -25,8 +25,9 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check connection, token, rights, packages, anchors and database, and say what to do",
 		Long: "Check everything that `disclosured serve` needs with the settings that it would have: the connection, the token, the rights to read, the packages,\n" +
-			"the anchors, the database. Says what is wrong and what to do, changes nothing, and exits non-zero where something is wrong.",
-		Args: noArguments,
+			"the anchors, the database. Says what is wrong and what to do, and changes nothing.",
+		Annotations: map[string]string{answersNo: "something is wrong"},
+		Args:        noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := contextWithTimeout(cmd.Context(), timeout)
 			defer cancel()

@@ -25,9 +25,10 @@ func newHealthcheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
 		Short: "Ask the service on this host whether it is ready, for a container without a shell",
-		Long: "Ask the service on this host, at its ops.listen, whether it is ready to answer (/readyz) and exit with 0 if it is, with 1 and the reason if not.\n" +
+		Long: "Ask the service on this host, at its ops.listen, whether it is ready to answer (/readyz).\n" +
 			"A service that is not ready is not mended by a restart: supervisors that restart should ask with --live.",
-		Args: noArguments,
+		Annotations: map[string]string{answersNo: "the service is not ready"},
+		Args:        noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, err := loadConfig(cmd.Flags(), os.Environ())
 			if err != nil {

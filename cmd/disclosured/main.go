@@ -19,13 +19,6 @@ import (
 // version is set by the linker (see the Makefile).
 var version = "dev"
 
-// Exit codes. A supervisor restarts on exitFailure; exitConfig needs a human.
-const (
-	exitOK      = 0
-	exitFailure = 1 // the work failed, or the answer is no
-	exitConfig  = 2 // flags, settings or what they point to are wrong: nothing was written
-)
-
 // configError marks an error that no restart will mend.
 type configError struct{ error }
 

@@ -34,9 +34,9 @@ func newResolveCommand() *cobra.Command {
 		Use:   "resolve [VAA | -]",
 		Short: "Ask a running service what to disclose to redeem a VAA",
 		Long: "Ask a running service what to disclose to redeem a VAA (hex, 0x-hex or base64; - reads it from standard input) or, with --digest, to\n" +
-			"consume a digest. Prints the answer as text or, with --json, as the JSON Ledger API's disclosedContracts. Exits non-zero where the VAA\n" +
-			"does not verify or the digest is consumed already.",
-		Args: cobra.MaximumNArgs(1),
+			"consume a digest. Prints the answer as text or, with --json, as the JSON Ledger API's disclosedContracts.",
+		Annotations: map[string]string{answersNo: "the VAA does not verify, or the digest is consumed already"},
+		Args:        cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := &disclosurev1.PrepareRedeemRequest{
 				Scope: scope.selector(cmd.Flags()),

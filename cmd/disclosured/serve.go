@@ -19,7 +19,8 @@ func newServeCommand() *cobra.Command {
 		Short: "Follow a participant and serve what redeemers must disclose",
 		Long: "Follow a participant and serve what redeemers must disclose, until SIGTERM or an interrupt.\n\n" +
 			"Every setting is a flag, an environment variable and a key of the configuration file: see `disclosured config --list`.",
-		Args: noArguments,
+		Annotations: map[string]string{endsWell: "ended by SIGTERM or an interrupt"},
+		Args:        noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config, log, err := configured(cmd)
 			if err != nil {

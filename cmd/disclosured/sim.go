@@ -50,7 +50,8 @@ func newSimCommand() *cobra.Command {
 		Long: "Serve a simulated Canton participant over the real gRPC Ledger API v2, in memory, until it is interrupted. Unless --empty is given it is filled\n" +
 			"with a small Wormhole: the anchors and an app with a replay trie for each threshold. Prints the settings with which `disclosured serve` follows it.\n" +
 			"The ledger is simulated: its rules are held to recordings of a real participant, and it is for development and tests only.",
-		Args: noArguments,
+		Annotations: map[string]string{endsWell: "ended by SIGTERM or an interrupt"},
+		Args:        noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkListen(listen, true); err != nil {
 				return configError{fmt.Errorf("--listen: %w", err)}

@@ -53,10 +53,11 @@ func newVAACommand() *cobra.Command {
 		Short: "Read a VAA, recover its signers' keys, and say what the ledger would",
 		Long: "Read a VAA (hex, 0x-hex or base64; - reads it from standard input): its digest, what it says, and its signers' public keys as a redeem takes\n" +
 			"them. With guardian sets, from a file or from a CoreState's created event blob, say whether it verifies now: VALID, or INVALID with the ledger's own\n" +
-			"message; without, UNVERIFIED. Asks nobody. Exits non-zero where the VAA is invalid.\n\n" +
+			"message; without, UNVERIFIED. Asks nobody.\n\n" +
 			"A blob is verified first, as by `disclosured verify`; give --operator and --guardian-governance, as known from elsewhere, to have its parties compared.\n" +
 			"That it recomputes does not show that a ledger made it: anyone can invent a CoreState that names these parties. The report says what the verdict rests on.",
-		Args: oneArgument("a VAA in hex, 0x-hex or base64, or - for standard input"),
+		Annotations: map[string]string{answersNo: "the VAA is invalid"},
+		Args:        oneArgument("a VAA in hex, 0x-hex or base64, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			encoded, err := readVAA(args[0], cmd.InOrStdin())
 			if err != nil {

@@ -63,12 +63,13 @@ func newVerifyCommand() *cobra.Command {
 		Short: "Verify a created event blob: whether it is what it says, without asking anyone",
 		Long: "Verify a created event blob (hex or base64; - reads it, as text or as bytes, from standard input): that it decodes, that it is what the flags\n" +
 			"expect, that a replay node covers --digest and does not hold it, and that the contract id recomputes from the content. Asks nobody. An\n" +
-			"expectation that does not apply to the contract fails. Exits non-zero where a check fails or the contract id can't be recomputed.\n\n" +
+			"expectation that does not apply to the contract fails.\n\n" +
 			"Each check has a depth. 1: what the blob says is what was expected (template, parties, prefix). 2: the replay node does not hold the digest. 3: the\n" +
 			"contract id recomputes from the blob, so that all that was checked before belongs to that id.\n\n" +
 			"Without expectations it is only shown that the blob agrees with itself. And even one that is all that is expected can have been invented by anyone who\n" +
 			"knows the parties' names: only a ledger that takes its disclosure shows that the contract exists. What no check covers is printed too.",
-		Args: oneArgument("a created event blob in hex or base64, or - for standard input"),
+		Annotations: map[string]string{answersNo: "a check fails, or the contract id can't be recomputed"},
+		Args:        oneArgument("a created event blob in hex or base64, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			blob, err := readBlob(args[0], cmd.InOrStdin())
 			if err != nil {
