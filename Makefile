@@ -37,28 +37,28 @@ build: ## build bin/disclosured
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/disclosured ./cmd/disclosured
 
 .PHONY: demo
-demo: build ## a simulated ledger, the daemon and redeemers, for 20 s (DEMOFLAGS='--for 2m')
+demo: build ## a simulated ledger, the daemon and redeemers, for 20s (DEMOFLAGS='--for 2m')
 	bin/disclosured demo $(DEMOFLAGS)
 
 ##@ Prove
 
 .PHONY: test
-test: postgres ## all tests with reduced counts, against a real PostgreSQL (about 15 minutes on two cores at most)
+test: postgres ## all tests with reduced counts, against a real PostgreSQL (15m on two cores)
 	$(GO) test -p $(P) -count=1 -timeout 14m $(TESTFLAGS) ./...
 
 .PHONY: check
-check: format tidy vet staticcheck lint generated imports dar deployment race ## all that must be green before a commit lands
+check: format tidy vet staticcheck lint generated imports dar deployment race ## all that must be green before a commit lands: the parts below
 
 .PHONY: soak
-soak: postgres ## all tests with the full counts (hours)
+soak: postgres ## all tests with the full counts (hours; at most 12h a package)
 	DISCLOSURED_SOAK=1 $(GO) test -p 1 -count=1 -timeout 12h $(TESTFLAGS) ./...
 
 .PHONY: bench
-bench: postgres ## all benchmarks, one package after the other
+bench: postgres ## all benchmarks, one package after the other (at most 2h each)
 	$(GO) test -p 1 -run '^$$' -bench . -benchmem -timeout 2h $(TESTFLAGS) ./...
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME (10m) each
+fuzz: ## every fuzz target, for 10m each (FUZZTIME=1m)
 	@grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sed -E 's|/[^/]*:[0-9]+:func | |' | sort | while read -r dir name; do \
 		echo "fuzz $$dir $$name"; \
 		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $(TESTFLAGS) $$dir < /dev/null; \
@@ -69,8 +69,12 @@ difftest: ## the replay guard against the real submission server that it takes i
 	cd replayguard/difftest && $(GO) test -count=1 ./...
 
 .PHONY: mutants
-mutants: postgres ## faults put into the replay guard, in memory and in PostgreSQL, one by one: the tests must notice each (ten minutes)
+mutants: postgres ## faults put into the replay guard, in memory and in PostgreSQL, one by one: the tests must notice each (10m)
 	$(GO) run ./replayguard/testdata/mutants -postgres
+
+.PHONY: vulncheck
+vulncheck: tools ## known vulnerabilities in what we call (asks the Go vulnerability database)
+	$(TOOLS)/govulncheck ./...
 
 .PHONY: integration integration-settings
 integration: export DISCLOSURED_LEDGER          = $(LEDGER)
@@ -137,12 +141,8 @@ deployment: ## Dockerfile, compose file, alerts, dashboard and every shell scrip
 	cd tools && $(GO) test ./composecheck
 
 .PHONY: race
-race: postgres ## all tests under the race detector
+race: postgres ## all tests under the race detector (15m on two cores)
 	$(GO) test -race -p $(P) -count=1 -timeout 30m $(TESTFLAGS) ./...
-
-.PHONY: vulncheck
-vulncheck: tools ## known vulnerabilities in what we call (asks the Go vulnerability database)
-	$(TOOLS)/govulncheck ./...
 
 ##@ Make
 
@@ -157,7 +157,7 @@ generate: tools ## Go from the proto
 # The tools have a module of their own. protoc-gen-go alone comes from the product's, so that the code that it writes
 # and the runtime that the code is compiled with are of one version.
 .PHONY: tools
-tools: $(TOOLS)/.built ## the developer tools, into bin/tools (the first build takes some minutes)
+tools: $(TOOLS)/.built ## the developer tools, into bin/tools (minutes, the first time)
 
 $(TOOLS)/.built: tools/go.mod tools/go.sum go.mod
 	@mkdir -p $(TOOLS)
