@@ -140,9 +140,11 @@ type APIConfig struct {
 	MaxCalls int `koanf:"max_calls"`
 	// Calls at once of one caller's address.
 	MaxCallsPerCaller int `koanf:"max_calls_per_caller"`
-	// Connections at once, in all; more are closed as they come.
+	// Connections at once, in all. Beyond it the address with the most gives up the one that is longest without calls; where all have calls, more
+	// are closed as they come. More than max_calls, so that there always are some without.
 	MaxConnections int `koanf:"max_connections"`
-	// Connections at once of one caller's address.
+	// Connections at once of one caller's address. Beyond it the one that is longest without calls makes room. A proxy's clients are one address:
+	// set it to what it opens.
 	MaxConnectionsPerCaller int `koanf:"max_connections_per_caller"`
 	// How long a client may take to receive an answer; its connection is closed then.
 	SendTimeout time.Duration `koanf:"send_timeout"`

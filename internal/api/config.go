@@ -82,7 +82,8 @@ type Limits struct {
 	MaxStreamsPerConnection uint32
 	// MaxCallers bounds the table of callers.
 	MaxCallers int
-	// Connections at once; more are closed as they come.
+	// Connections at once. Beyond it one without calls makes room (conns.go); where all have calls, more are closed as they come: MaxConnections should
+	// exceed MaxCalls and MaxStreams together, so that there always are some without.
 	MaxConnections, MaxConnectionsPerCaller int
 	// AnswerBytes bounds the encoded answers that their callers have not taken yet. No less than MaxAnswerBytes.
 	AnswerBytes, AnswerBytesPerCaller int

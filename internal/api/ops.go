@@ -1,8 +1,10 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 )
@@ -40,6 +42,30 @@ func (s *Server) opsHandler(metrics http.Handler) http.Handler {
 	})
 	return mux
 }
+
+type connKey struct{}
+
+// withConn is http.Server's ConnContext: requests know their connection.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// countCalls tells a request's connection that it has one.
+func countCalls(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+			c.begin()
+			defer c.end()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// uncounted is for the endpoints' connections: disclosured_api_connections is about callers of the API.
+type uncounted struct{}
+
+func (uncounted) Connected(bool)           {}
+func (uncounted) ConnectionRefused(string) {}
 
 func plain(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -62,6 +62,13 @@ func (c *calls) admit(ctx context.Context, info *tap.Info) (context.Context, err
 		return ctx, c.observe(ctx, own, path.Base(info.FullMethodName), k.String())(refused)
 	}
 	p := &place{release: release}
+	if over := connOf(ctx); over != nil {
+		over.begin()
+		p.release = func() {
+			release()
+			over.end()
+		}
+	}
 	p.users.Store(1)
 	_, p.hasDeadline = ctx.Deadline()
 	streamCtx, cancel := ctx, func() {}

@@ -2,19 +2,29 @@ package api_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/disclosured/disclosured/internal/api"
+	"github.com/disclosured/disclosured/internal/index"
+	"github.com/disclosured/disclosured/internal/telemetry"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
 
@@ -132,7 +142,7 @@ func TestRequestsThatDontArrive(t *testing.T) {
 	w.eventually("free place", w.answers)
 }
 
-// Connections are bounded; one too many is closed at once and told in the log.
+// Connections are bounded; where all have calls one too many is closed at once, and told in the log.
 func TestConnectionLimits(t *testing.T) {
 	for limitOf, set := range map[string]func(*api.Limits){
 		"caller": func(l *api.Limits) { l.MaxConnectionsPerCaller = 2 },
@@ -140,10 +150,11 @@ func TestConnectionLimits(t *testing.T) {
 	} {
 		name := "of the " + limitOf
 		w := basic(t, func(c *api.Config, _ *api.Deps) { set(&c.Limits) })
-		if !w.answers() {
-			t.Fatalf("%s: the first connection does not serve", name)
-		}
-		second, third := w.rawConn(), w.rawConn()
+		ctx, cancel := context.WithCancel(t.Context())
+		w.watched(ctx, w.conn)
+		other := w.dial(insecure.NewCredentials())
+		w.watched(ctx, other)
+		third := w.rawConn("")
 		if n, err := third.Read(make([]byte, 1)); err != io.EOF && !strings.Contains(err.Error(), "reset") {
 			t.Errorf("%s: the third connection: %d bytes, %v; want its end", name, n, err)
 		}
@@ -153,13 +164,174 @@ func TestConnectionLimits(t *testing.T) {
 		if open, refused := w.metric("disclosured_api_connections"), w.metric("disclosured_api_connections_refused_total", limitOf); open != 2 || refused != 1 {
 			t.Errorf("%s: the metrics show %v connections and %v refused, want 2 and 1", name, open, refused)
 		}
-		second.Close()
+		other.Close()
 		w.eventually("free connection", func() bool {
 			// The server sends its settings first.
-			_, err := w.rawConn().Read(make([]byte, 1))
+			_, err := w.rawConn("").Read(make([]byte, 1))
 			return err == nil
 		})
+		cancel()
 	}
+}
+
+// watched opens a health watch on the connection, which keeps it busy until the context ends.
+func (w *world) watched(ctx context.Context, conn *grpc.ClientConn) {
+	w.t.Helper()
+	watch, err := healthv1.NewHealthClient(conn).Watch(ctx, &healthv1.HealthCheckRequest{})
+	if err == nil {
+		_, err = watch.Recv()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { conn.Close() })
+}
+
+// preface is how a client's connection begins, with empty settings: it owes no more.
+var preface = []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+
+// A few addresses that take every connection, be it with silence or with HTTP/2 and pings, keep nobody out: whoever has less gets in at once, and
+// nobody else loses a connection, with or without calls.
+func TestFewAddressesDontLockOut(t *testing.T) {
+	w := basic(t, func(c *api.Config, _ *api.Deps) { c.Limits.MaxConnections, c.Limits.MaxConnectionsPerCaller = 40, 20 })
+	if !w.answers() {
+		t.Fatal("no answer")
+	}
+	before := w.rawConn("127.0.0.9")
+	if _, err := before.Write(preface); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := before.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		for j := range 30 {
+			hostile := w.rawConn(fmt.Sprintf("127.0.0.%d", 2+i))
+			if j%2 == 0 {
+				_, _ = hostile.Write(preface) // may be closed already
+			}
+		}
+	}
+	w.eventually("full listener", func() bool { return w.metric("disclosured_api_connections") == 40 })
+	for i := range 8 {
+		conn := w.dial(insecure.NewCredentials(), grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			return w.dialFrom(fmt.Sprintf("127.0.1.%d", 1+i))
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if _, err := disclosurev1.NewDisclosureServiceClient(conn).GetServerInfo(ctx, &disclosurev1.GetServerInfoRequest{}); err != nil {
+			t.Errorf("newcomer %d: %v", i, err)
+		}
+		cancel()
+		conn.Close()
+	}
+	if state := w.conn.GetState(); state != connectivity.Ready || !w.answers() {
+		t.Errorf("the connection of who was there before is %v", state)
+	}
+	if err := before.SetReadDeadline(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, before); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the idle connection of who was there before: %v, want it open", err)
+	}
+	if !strings.Contains(w.logs.String(), "a connection makes room for a new one") {
+		t.Error("nothing in the log")
+	}
+}
+
+// Behind a proxy all are one address: whoever comes takes the place that is longest without calls, and who has a call keeps its own.
+func TestOneAddressIsShared(t *testing.T) {
+	w := basic(t, func(c *api.Config, _ *api.Deps) { c.Limits.MaxConnectionsPerCaller = 8 })
+	w.watched(t.Context(), w.conn)
+	for range 50 {
+		w.rawConn("")
+	}
+	conn := w.dial(insecure.NewCredentials())
+	defer conn.Close()
+	if _, err := disclosurev1.NewDisclosureServiceClient(conn).GetServerInfo(t.Context(), &disclosurev1.GetServerInfoRequest{}); err != nil {
+		t.Errorf("a newcomer of the same address: %v", err)
+	}
+	if open := w.metric("disclosured_api_connections"); open != 8 {
+		t.Errorf("%v connections, want 8", open)
+	}
+	if state := w.conn.GetState(); state != connectivity.Ready {
+		t.Errorf("the connection with a call is %v", state)
+	}
+}
+
+// The operator's endpoints have the same room: who fills it, with silence or with half a request, keeps no probe out.
+func TestOperatorsConnections(t *testing.T) {
+	w := basic(t)
+	at := strings.TrimPrefix(w.opsURL, "http://")
+	dial := func(from string) net.Conn {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(t.Context(), "tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	first := dial("127.0.0.2")
+	for i := range 5 {
+		for j := range 70 {
+			conn := dial(fmt.Sprintf("127.0.0.%d", 2+i))
+			if j%2 == 0 {
+				_, _ = conn.Write([]byte("GET /livez HTTP/1.1\r\nHost: x\r\nX-Slow")) // may be closed already
+			}
+		}
+	}
+	if code, _ := w.get("/livez"); code != 200 {
+		t.Errorf("/livez is %d", code)
+	}
+	if err := first.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil { // before its own time is over
+		t.Fatal(err)
+	}
+	if _, err := first.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the first of 70 connections of one address: %v, want its end", err)
+	}
+}
+
+// A socket that does not say within seconds that it speaks HTTP/2 is closed, however slowly it says something. Time is simulated.
+func TestSilentSocketsAreClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, err := index.Open(t.Context(), index.Policy{}, nil, index.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := api.New(api.DefaultConfig(), api.Deps{Index: x, Status: func() api.Status { return api.Status{} }, Metrics: telemetry.New("test").API})
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener := bufconn.Listen(1 << 20)
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- server.ServeOn(ctx, listener, nil) }()
+		began := time.Now()
+		var closing sync.WaitGroup
+		for _, says := range []string{"", "PRI * HTTP/2.0\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"} {
+			conn, err := listener.DialContext(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			closing.Go(func() {
+				for _, b := range []byte(says) {
+					if _, err := conn.Write([]byte{b}); err != nil {
+						break
+					}
+					<-time.After(100 * time.Millisecond)
+				}
+				_, _ = io.Copy(io.Discard, conn) // ends with the connection, in one way or another
+				if took := time.Since(began); took != 5*time.Second {
+					t.Errorf("closed after %s", took)
+				}
+				conn.Close()
+			})
+		}
+		closing.Wait()
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // metric is the value of a counter or level, of the series with these labels; 0 where there is none.
@@ -183,9 +355,18 @@ func (w *world) metric(name string, labels ...string) float64 {
 	return 0
 }
 
-func (w *world) rawConn() net.Conn {
+// dialFrom connects from an address of this host; "" is any.
+func (w *world) dialFrom(from string) (net.Conn, error) {
+	dialer := &net.Dialer{}
+	if from != "" {
+		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
+	}
+	return dialer.DialContext(w.t.Context(), "tcp", w.addr)
+}
+
+func (w *world) rawConn(from string) net.Conn {
 	w.t.Helper()
-	conn, err := net.Dial("tcp", w.addr)
+	conn, err := w.dialFrom(from)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		grpc.MaxSendMsgSize(cfg.MaxAnswerBytes + 1<<20),
 		grpc.MaxConcurrentStreams(cfg.Limits.MaxStreamsPerConnection),
 		grpc.MaxHeaderListSize(16 << 10),
-		grpc.ConnectionTimeout(20 * time.Second),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		// Clients behind balancers keep idle connections alive by pings, without calls (GOAWAY "too_many_pings" otherwise).
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: cfg.KeepaliveMinTime, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
@@ -114,13 +114,24 @@ func New(cfg Config, deps Deps) (*Server, error) {
 		}
 	}
 	s.ops = &http.Server{
-		Handler:           s.opsHandler(deps.MetricsHandler),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
+		Handler:     countCalls(s.opsHandler(deps.MetricsHandler)),
+		ConnContext: withConn,
+		// The time for the headers is that for the first byte too.
+		ReadHeaderTimeout: handshakeTimeout, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10,
 		ErrorLog:       slog.NewLogLogger(deps.Log.Handler(), slog.LevelWarn),
 	}
 	return s, nil
 }
+
+const (
+	// handshakeTimeout is how long a client has to say that it speaks TLS and HTTP/2, from the first byte to its settings: some round trips. Sockets
+	// that say nothing are gone after it.
+	handshakeTimeout = 5 * time.Second
+	// maxOpsConnections and maxOpsConnectionsPerCaller bound the operator's endpoints, which probes and scrapers ask: a handful of addresses with
+	// one or two connections each. Their requests can be asked again, so they may be cut where a caller holds more than others.
+	maxOpsConnections, maxOpsConnectionsPerCaller = 256, 64
+)
 
 // Serve listens as configured and serves until the context ends; then it stops in order and returns nil. An error is a listener
 // that could not be had or that failed.
@@ -148,14 +159,15 @@ func (s *Server) ServeOn(ctx context.Context, listener, ops net.Listener) error 
 	failed := make(chan error, 2)
 	var serving, watching sync.WaitGroup
 	serving.Go(func() {
-		if err := s.grpc.Serve(newConns(listener, s.cfg, s.log, s.metrics)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		if err := s.grpc.Serve(newConns(listener, s.room(), s.log, s.metrics)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			failed <- fmt.Errorf("api: serve gRPC: %w", err)
 			cancel()
 		}
 	})
 	if ops != nil {
 		serving.Go(func() {
-			if err := s.ops.Serve(ops); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			room := room{of: "ops", max: maxOpsConnections, perCaller: maxOpsConnectionsPerCaller, cuts: true}
+			if err := s.ops.Serve(newConns(ops, room, s.log, uncounted{})); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("api: serve the operator's endpoints: %w", err)
 				cancel()
 			}
@@ -181,6 +193,10 @@ func (s *Server) ServeOn(ctx context.Context, listener, ops net.Listener) error 
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
+}
+
+func (s *Server) room() room {
+	return room{of: "gRPC", max: s.cfg.Limits.MaxConnections, perCaller: s.cfg.Limits.MaxConnectionsPerCaller, timeout: s.cfg.SendTimeout}
 }
 
 // watchGrace is how long health watchers have to receive NOT_SERVING before their streams end.

@@ -37,7 +37,7 @@ func newAPI(registry *prometheus.Registry) *API {
 	registry.MustRegister(a.levels)
 	a.connections = prometheus.NewGauge(prometheus.GaugeOpts{Name: "disclosured_api_connections", Help: "Open connections of callers."})
 	registry.MustRegister(a.inFlight, a.panics, a.connections)
-	a.turnedAway = counter(registry, "disclosured_api_connections_refused_total", "Connections closed as they came because there were too many, by whose limit: server or caller.", "limit_of")
+	a.turnedAway = counter(registry, "disclosured_api_connections_refused_total", "Connections closed because there were too many, as they came or to make room for one that came, by whose limit: server or caller.", "limit_of")
 	fromZero(a.refused, &a.reasons, "RATE_LIMITED", "TOO_MANY_CALLS", "TOO_MANY_STREAMS")
 	fromZero(a.turnedAway, &a.limits, "server", "caller")
 	return a
