@@ -243,6 +243,45 @@ func TestFates(t *testing.T) {
 	wantReason(t, err, "INVALID_FIELD")
 }
 
+// A digest that no one active node covers now does not withhold the fate: it leaves the covering node empty.
+func TestFateWhereNothingCovers(t *testing.T) {
+	at := digest("b").String()
+	for name, test := range map[string]struct {
+		happens func(*world)
+		asked   string
+		want    disclosurev1.Fate
+		why     api.Reason
+	}{
+		"gap":                 {func(w *world) { w.apply(archived("root2")) }, "root", disclosurev1.Fate_FATE_SUPERSEDED, api.Gap},
+		"gap that it left":    {func(w *world) { w.apply(archived("root2")) }, "root2", disclosurev1.Fate_FATE_ARCHIVED, api.Gap},
+		"fork":                {func(w *world) { w.apply(created(contract("twin", node(t, "")))) }, "root", disclosurev1.Fate_FATE_SUPERSEDED, api.Fork},
+		"fork that it is in":  {func(w *world) { w.apply(created(contract("twin", node(t, "")))) }, "root2", disclosurev1.Fate_FATE_ACTIVE, api.Fork},
+		"successor in flight": {leaves("root2"), "root", disclosurev1.Fate_FATE_SUPERSEDED, api.InFlight},
+		"in flight":           {leaves("root2"), "root2", disclosurev1.Fate_FATE_IN_FLIGHT, api.InFlight},
+		"scope without nodes": {func(w *world) {
+			w.reseed(ledger.SeedStart{ParticipantID: participant, Offset: 200, Reason: ledger.SeedPruned}, contract("core", core(guardianSets())))
+		}, "root2", disclosurev1.Fate_FATE_GONE, api.Gap},
+	} {
+		w := basic(t)
+		w.apply(archived("root"), created(contract("root2", node(t, "", digest("aa")))))
+		test.happens(w)
+		fate, err := w.client.GetContractFate(t.Context(), &disclosurev1.GetContractFateRequest{ContractId: cid(test.asked), Digest: at})
+		if err != nil || fate.GetFate() != test.want || fate.GetCoveringContractId() != "" {
+			t.Errorf("%s: %v, %v; want %s without a covering node", name, fate, err, test.want)
+		}
+		_, err = w.client.GetCoveringNode(t.Context(), &disclosurev1.GetCoveringNodeRequest{Scope: selector(), Digest: at})
+		if reason, _, _ := reasonOf(err); reason != string(test.why) {
+			t.Errorf("%s: the covering node's error is %v, want %s", name, err, test.why)
+		}
+	}
+}
+
+func leaves(name string) func(*world) {
+	return func(w *world) {
+		w.apply(ledger.Event{Kind: ledger.Unassigned, ContractID: cid(name), Source: sync1, Target: sync2, ReassignmentCounter: 1})
+	}
+}
+
 // hungHistory is an index whose database takes what it is asked and never answers.
 type hungHistory struct{ *index.Index }
 

@@ -10,15 +10,13 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-
-	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
 )
 
 // codec is grpc's protobuf codec with two changes.
 //
 // Maps are encoded in the order of their keys, so that replicas at one offset answer byte for byte the same.
 //
-// A request of ours that is no valid message, or that shape.go finds too large to be decoded, becomes an empty one with a mark, which
+// A request that is no valid message, or that shape.go finds too large to be decoded, becomes an empty one with a mark, which
 // undecodable finds: it is bad input like any other, refused with a reason, logged and counted. grpc-go itself answers INTERNAL before any
 // interceptor has seen the call.
 type codec struct{ encoding.CodecV2 }
@@ -48,7 +46,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 // Unmarshal decodes a message.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	message, ok := v.(proto.Message)
-	if !ok || !strings.HasPrefix(string(message.ProtoReflect().Descriptor().FullName()), ourMessages) {
+	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
 	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
@@ -63,8 +61,6 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	}
 	return nil
 }
-
-var ourMessages = string(disclosurev1.File_disclosure_v1_disclosure_proto.Package()) + "."
 
 // faultMark begins an unknown field, of the greatest number that there is, which has the violation's field and rule. Who sends such a
 // field gets what it says.

@@ -50,9 +50,10 @@
 // Everything that a caller can make us hold is bounded. A caller is the address of the socket's other end; headers that claim another
 // address are not looked at. In the order in which a call meets the bounds:
 //
-//   - Connections, in all and per caller (conns.go): one too many is closed at once.
+//   - Connections, in all and per caller (conns.go), here and at the operator's endpoints. They have seconds to say what they are. Where all are
+//     taken the one that is longest without calls makes room, of the caller with the most; calls are not cut for it.
 //   - Calls and streams at once, in all and per caller, and calls per second per caller (places.go): decided when a call's headers are
-//     there. A request has to arrive within the greatest deadline.
+//     there. A request has to arrive within the greatest deadline. Each further request in a stream costs as much as a call.
 //   - A request's bytes, and its fields, counted on the wire before it is decoded (shape.go). A batch pays for its items here.
 //   - Lists, waits, pages, deadlines (validate.go, read.go).
 //   - An answer's bytes, and those of all answers not yet taken, in all and per caller. A call has its place until its answer is written to

@@ -77,11 +77,13 @@ func (s *Service) GetContractFate(ctx context.Context, req *disclosurev1.GetCont
 			return nil, invalid(Violation{"digest", "must begin with the contract's prefix " + prefix.String()})
 		}
 		// What covers the digest now is where the chain of successors ends, however many consumes and splits it has.
-		now, err := r.view.Covering(*scope, *digest)
-		if err != nil {
+		switch now, err := r.view.Covering(*scope, *digest); {
+		case err == nil:
+			answer.CoveringContractId = now.ContractID
+		case fromIndex(err) == nil:
 			return nil, err
 		}
-		answer.CoveringContractId = now.ContractID
+		// Where no one active node covers it, that is no reason to withhold the fate that was asked for: GetCoveringNode says why.
 		return answer, nil
 	})
 }

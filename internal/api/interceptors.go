@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path"
 	"runtime/debug"
 	"strconv"
@@ -41,7 +42,8 @@ type Metrics interface {
 	WatchReady(ready func() bool)
 	// Connected is told of each connection that opens or, where open is false, closes.
 	Connected(open bool)
-	// ConnectionRefused is told of each connection that was one too many: "server", in all, or "caller", of its caller.
+	// ConnectionRefused is told of each connection that was one too many, "server", in all, or "caller", of its caller: it was closed, or another
+	// one without calls was.
 	ConnectionRefused(limitOf string)
 }
 
@@ -221,7 +223,30 @@ func (c *calls) limitStream(srv any, stream grpc.ServerStream, _ *grpc.StreamSer
 		}
 		defer p.drop()
 	}
-	return next(srv, stream)
+	return next(srv, &limitedStream{ServerStream: stream, limits: c.limits, from: callerOfContext(stream.Context())})
+}
+
+// limitedStream is a stream whose requests cost what calls do: reflection answers any number of them in one stream. The first one is paid for
+// with the stream.
+type limitedStream struct {
+	grpc.ServerStream
+	limits   *limiter
+	from     netip.Addr
+	received bool
+}
+
+// RecvMsg implements grpc.ServerStream. Whom it refuses, or who sends what is no request, loses the stream.
+func (s *limitedStream) RecvMsg(req any) error {
+	if err := s.ServerStream.RecvMsg(req); err != nil {
+		return err
+	}
+	if s.received {
+		if refused := s.limits.pay(s.from, 1); refused != nil {
+			return refused
+		}
+	}
+	s.received = true
+	return undecodable(req)
 }
 
 // deadlineUnary gives every call a deadline: the caller's within our maximum, else the default.

@@ -69,13 +69,8 @@ func (l *limiter) admit(from netip.Addr, k kind, cost int) (release func(), refu
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := l.callerOf(from)
-	if c.bucket != nil {
-		now := l.now()
-		taken := c.bucket.ReserveN(now, max(1, min(cost, l.cfg.Burst)))
-		if delay := taken.DelayFrom(now); delay > 0 {
-			taken.CancelAt(now)
-			return nil, rateLimited(delay)
-		}
+	if refused := l.payFrom(c, cost); refused != nil {
+		return nil, refused
 	}
 	all, mine := &l.calls, &c.calls
 	most, mostEach, reason := l.cfg.MaxCalls, l.cfg.MaxCallsPerCaller, TooManyCalls
@@ -97,6 +92,26 @@ func (l *limiter) admit(from netip.Addr, k kind, cost int) (release func(), refu
 		*all--
 		*mine--
 	}), nil
+}
+
+// pay takes tokens for what comes in a stream that is admitted already, or refuses.
+func (l *limiter) pay(from netip.Addr, cost int) *Error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.payFrom(l.callerOf(from), cost)
+}
+
+func (l *limiter) payFrom(c *caller, cost int) *Error {
+	if c.bucket == nil {
+		return nil
+	}
+	now := l.now()
+	taken := c.bucket.ReserveN(now, max(1, min(cost, l.cfg.Burst)))
+	if delay := taken.DelayFrom(now); delay > 0 {
+		taken.CancelAt(now)
+		return rateLimited(delay)
+	}
+	return nil
 }
 
 // maxSpendWait is how long a batch waits for its tokens.

@@ -222,11 +222,11 @@ var Reasons = []Row{
 		nil},
 
 	{RateLimited, codes.ResourceExhausted, 429, RetryNow, time.Second,
-		"This caller's address made more calls than its rate allows. An item of a batch counts as a call; a batch waits up to five seconds for what it lacks.",
+		"This caller's address made more calls than its rate allows. An item of a batch counts as a call, and so does each question to reflection, whose stream ends then; a batch waits up to five seconds for what it lacks.",
 		"Slow down. RetryInfo says after how long the call would pass if nothing else is called meanwhile.",
 		nil},
 	{TooManyCalls, codes.ResourceExhausted, 429, RetryNow, time.Second,
-		"Too many calls run at once, or too many bytes of answers were not taken yet, of this caller (limit_of=caller) or of all (limit_of=server). A call counts until its answer was taken.",
+		"Too many calls run at once, or too many bytes of answers were not taken yet, of this caller (limit_of=caller) or of all (limit_of=server). A call counts until its answer was taken. Of audits one that is full and four others run at once.",
 		"Take the answers, and try again.",
 		[]string{"limit_of"}},
 	{TooManyStreams, codes.ResourceExhausted, 429, RetryNow, 5 * time.Second,

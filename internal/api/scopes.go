@@ -163,13 +163,14 @@ func (s *Service) Audit(ctx context.Context, req *disclosurev1.AuditRequest) (*d
 	if req.GetFull() {
 		running, refused = s.auditing, "another full audit is running"
 	}
-	select {
-	case running <- struct{}{}:
-		defer func() { <-running }()
-	default:
-		return nil, failure(TooManyCalls, refused).with("limit_of", "server")
-	}
 	return answerWith(ctx, s, opts, nil, func(_ context.Context, r *reading) (*disclosurev1.AuditResponse, error) {
+		// Only now: an audit that waits for what its caller asked for would keep all others out meanwhile.
+		select {
+		case running <- struct{}{}:
+			defer func() { <-running }()
+		default:
+			return nil, failure(TooManyCalls, refused).with("limit_of", "server")
+		}
 		var only *index.Scope
 		if selector != nil {
 			scope, err := r.view.Scope(*selector)

@@ -3102,7 +3102,7 @@ type GetContractFateResponse struct {
 	// split one of them again).
 	SuccessorContractIds []string `protobuf:"bytes,9,rep,name=successor_contract_ids,json=successorContractIds,proto3" json:"successor_contract_ids,omitempty"`
 	// The active node that covers the request's digest now (or the split node's child, followed to the present); empty without a
-	// digest.
+	// digest, and where no one active node covers it: GetCoveringNode says why (GAP, FORK, IN_FLIGHT).
 	CoveringContractId string `protobuf:"bytes,10,opt,name=covering_contract_id,json=coveringContractId,proto3" json:"covering_contract_id,omitempty"`
 	// For IN_FLIGHT.
 	SourceSynchronizerId string `protobuf:"bytes,11,opt,name=source_synchronizer_id,json=sourceSynchronizerId,proto3" json:"source_synchronizer_id,omitempty"`
