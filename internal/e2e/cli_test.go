@@ -273,9 +273,22 @@ func TestReseed(t *testing.T) {
 	svc.waitReady()
 	reseed("--yes").wants(t, exitFailure, "stop the service first")
 	svc.stop()
-	if n := execute(t, url, `DELETE FROM disclosured.contract WHERE contract_id = (SELECT contract_id FROM disclosured.contract WHERE entity = 'ReplayNode' ORDER BY contract_id LIMIT 1)`); n != 1 {
-		t.Fatalf("%d rows", n)
+	lose := func() {
+		t.Helper()
+		if n := execute(t, url, `DELETE FROM disclosured.contract WHERE contract_id = (SELECT contract_id FROM disclosured.contract WHERE entity = 'ReplayNode' ORDER BY contract_id LIMIT 1)`); n != 1 {
+			t.Fatalf("%d rows", n)
+		}
 	}
+	lose() // what the count of contracts tells is mended by the start itself
+	svc = serve(t, s)
+	svc.waitReady()
+	audit(svc).wants(t, 0, "audit: clean", "against the ledger: the same")
+	if n := svc.metrics()[`disclosured_stream_reseeds_total{reason="damaged"}`]; n != 1 {
+		t.Errorf("%v seeds because of damage", n)
+	}
+	svc.stop()
+	lose()
+	execute(t, url, `UPDATE disclosured.cursor SET contracts = contracts - 1`)
 	svc = serve(t, s)
 	svc.waitReady()
 	audit(svc).wants(t, exitFailure, "DIFFERENT", "disclosured reseed")
