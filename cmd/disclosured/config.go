@@ -138,7 +138,7 @@ type APIConfig struct {
 	BurstPerCaller int `koanf:"burst_per_caller"`
 	// Calls at once, in all; more are refused.
 	MaxCalls int `koanf:"max_calls"`
-	// Calls at once of one caller's address.
+	// Calls at once of one caller's address. Unless it may have all, it gets no more than it leaves free: a few addresses can't take all.
 	MaxCallsPerCaller int `koanf:"max_calls_per_caller"`
 	// Connections at once, in all. Beyond it the address with the most gives up the one that is longest without calls; where all have calls, more
 	// are closed as they come. More than max_calls, so that there always are some without.

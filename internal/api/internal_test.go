@@ -45,6 +45,64 @@ func TestClip(t *testing.T) {
 	}
 }
 
+// However few callers take whatever they can get of calls, streams and bytes, something is left for one who comes after them, and as theirs end
+// it comes to as much as each of them has.
+func TestGreedyCallersLeaveAShare(t *testing.T) {
+	limits := Limits{MaxCalls: 2048, MaxCallsPerCaller: 512, MaxStreams: 512, MaxStreamsPerCaller: 64, AnswerBytes: 512 << 20, AnswerBytesPerCaller: 128 << 20, MaxCallers: 10_000}
+	for what, take := range map[string]func(*limiter, netip.Addr) (func(), *Error){
+		"calls":   func(l *limiter, from netip.Addr) (func(), *Error) { return l.admit(from, unary, 1) },
+		"streams": func(l *limiter, from netip.Addr) (func(), *Error) { return l.admit(from, streaming, 1) },
+		"MiB":     func(l *limiter, from netip.Addr) (func(), *Error) { return l.holdBytes(from, 1<<20) },
+	} {
+		for _, greedy := range []int{1, 3, 4, 5, 8, 20, 100} {
+			l := newLimiter(limits, time.Now)
+			held := make([][]func(), greedy+1) // the last is the one who comes late
+			grab := func(i, most int) {
+				for range most {
+					release, refused := take(l, netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))
+					if refused != nil {
+						return
+					}
+					held[i] = append(held[i], release)
+				}
+			}
+			for range 2048 {
+				for i := range greedy {
+					grab(i, 1+i%3) // not all are equally quick
+				}
+			}
+			late := greedy
+			if grab(late, 1); len(held[late]) != 1 {
+				t.Errorf("%d greedy callers left no %s to one who came late", greedy, what)
+			}
+			for range 2048 {
+				for i := range held {
+					if len(held[i]) > 0 {
+						held[i][0]()
+						held[i] = held[i][1:]
+					}
+					grab(i, 2)
+				}
+			}
+			most := 0
+			for i := range greedy {
+				most = max(most, len(held[i]))
+			}
+			if got := len(held[late]); got+1 < most {
+				t.Errorf("%d greedy callers have up to %d %s each, and one who came late %d", greedy, most, what, got)
+			}
+		}
+	}
+	// A proxy is one caller, and may be given everything.
+	limits.MaxCallsPerCaller = limits.MaxCalls
+	l, proxy := newLimiter(limits, time.Now), netip.MustParseAddr("10.0.0.1")
+	for n := range limits.MaxCalls {
+		if _, refused := l.admit(proxy, unary, 1); refused != nil {
+			t.Fatalf("call %d of the only caller is refused: %v", n, refused)
+		}
+	}
+}
+
 // The table of callers is bounded: those known keep their buckets, a flood of new ones shares one.
 func TestCallerTableIsBounded(t *testing.T) {
 	now := time.Unix(1_000_000, 0)

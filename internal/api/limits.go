@@ -81,7 +81,7 @@ func (l *limiter) admit(from netip.Addr, k kind, cost int) (release func(), refu
 	switch {
 	case *mine >= mostEach:
 		return nil, failure(reason, "too many at once from this address").with("limit_of", "caller")
-	case *all >= most:
+	case *all >= most || !fair(*mine, *mine+1, *all, most, mostEach):
 		return nil, failure(reason, "too many at once").with("limit_of", "server")
 	}
 	*all++
@@ -92,6 +92,14 @@ func (l *limiter) admit(from netip.Addr, k kind, cost int) (release func(), refu
 		*all--
 		*mine--
 	}), nil
+}
+
+// fair reports whether a caller that has mine of what there is may have then, where all callers together have all of most: a caller has no more
+// than what it leaves free. So a single one gets half at most, something is left for whoever comes with nothing, and as calls end the shares of
+// those who want more than theirs become equal; bounds of each alone would let a handful of addresses take everything. The first that a caller
+// asks for is always fair. Where one caller may have everything (a proxy in front, and no other caller), nothing is kept for others.
+func fair(mine, then, all, most, mostEach int) bool {
+	return mine == 0 || mostEach >= most || then <= most-all
 }
 
 // pay takes tokens for what comes in a stream that is admitted already, or refuses.
@@ -176,7 +184,7 @@ func (l *limiter) holdBytes(from netip.Addr, size int) (back func(), refused *Er
 	switch {
 	case c.held+size > l.cfg.AnswerBytesPerCaller:
 		return nil, failure(TooManyCalls, "too many bytes of answers wait to be taken by this address").with("limit_of", "caller")
-	case l.held+size > l.cfg.AnswerBytes:
+	case l.held+size > l.cfg.AnswerBytes || !fair(c.held, c.held+size, l.held, l.cfg.AnswerBytes, l.cfg.AnswerBytesPerCaller):
 		return nil, failure(TooManyCalls, "too many bytes of answers wait to be taken").with("limit_of", "server")
 	}
 	l.held += size
