@@ -61,7 +61,7 @@ bench: postgres ## all benchmarks, one package after the other (at most 2h each)
 fuzz: ## every fuzz target, for 10m each (FUZZTIME=1m)
 	@grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sed -E 's|/[^/]*:[0-9]+:func | |' | sort | while read -r dir name; do \
 		echo "fuzz $$dir $$name"; \
-		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $(TESTFLAGS) $$dir < /dev/null; \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) $(TESTFLAGS) $$dir < /dev/null || exit 1; \
 	done
 
 .PHONY: difftest
