@@ -22,49 +22,66 @@ import (
 // What a blob does not say is not covered: on which synchronizer the contract is, whether it is in flight, that it is active at all (rows
 // that were taken out or put back), and all of history. `audit --against-ledger` holds the first three to the ledger. Nor is the
 // content of a contract whose package version has a shape that this program does not know: only its blob's own words on it.
+//
+// What is stored as refused is never served, and what it says of itself need not be true. But that it was refused must be: a node that is taken
+// out of its partition like that makes a gap.
 func checkLoaded(e *index.Entry) error {
-	switch e.BlobCheck {
-	case ledger.BlobVerified, ledger.BlobUnverifiable:
-	default:
-		return nil // refused, and never served
+	if e.BlobCheck == ledger.BlobMissing {
+		if len(e.Blob) > 0 {
+			return fmt.Errorf("contract %s is stored as one that came without a blob, and it has one", e.ContractID)
+		}
+		return nil
 	}
+	verified, err := verifyLoaded(e)
+	switch {
+	case e.BlobCheck == ledger.BlobVerified, e.BlobCheck == ledger.BlobUnverifiable:
+		return err
+	case verified:
+		return fmt.Errorf("contract %s is stored as one whose blob was refused, and it verifies", e.ContractID)
+	default:
+		return nil
+	}
+}
+
+// verifyLoaded compares an entry with its blob, and the blob with its id. Not verified and no error is one that can't be compared whole.
+func verifyLoaded(e *index.Entry) (verified bool, err error) {
 	sealed, err := contractblob.Open(e.Blob)
 	if err != nil {
 		if e.BlobCheck == ledger.BlobUnverifiable && errors.Is(err, contractblob.ErrUnsupported) {
-			return nil // a form of blob that this program does not know
+			return false, nil // a form of blob that this program does not know
 		}
-		return err
+		return false, err
 	}
 	if err := compareEnvelope(e, sealed.Contract()); err != nil {
-		return err
+		return false, err
 	}
 	schema, err := recomputeLoaded(e, sealed)
 	switch {
 	case err == nil:
 	case errors.Is(err, contractblob.ErrUnverifiable), errors.Is(err, damlvalue.ErrShape):
-		return nil // its content can't be read without the names that came with its event
+		return false, nil // its content can't be read without the names that came with its event
 	default:
-		return err
+		return false, err
 	}
 	if schema == nil {
-		return nil // compared already
+		return true, nil // compared already
 	}
 	whole, err := sealed.Decode()
 	if err != nil {
-		return err
+		return false, err
 	}
 	labelled, err := damlvalue.Label(whole.Argument, schema)
 	if err != nil {
-		return err
+		return false, err
 	}
 	payload, err := wormhole.Decode(e.TemplateID, labelled.(damlvalue.Record))
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !samePayload(payload, e.Payload) {
-		return fmt.Errorf("what is stored of the content of contract %s is not what its blob holds", e.ContractID)
+		return false, fmt.Errorf("what is stored of the content of contract %s is not what its blob holds", e.ContractID)
 	}
-	return nil
+	return true, nil
 }
 
 // compareEnvelope compares what the blob says beside the argument.

@@ -97,6 +97,11 @@ func TestAnEditedDatabaseIsNotServed(t *testing.T) {
 		`UPDATE disclosured.contract SET signatories = array_append(signatories, 'x') WHERE kind = 'emitter_registry'`,
 		`DELETE FROM disclosured.contract WHERE kind = 'emitter_registry'`,
 		`DELETE FROM disclosured.contract`,
+		`UPDATE disclosured.contract SET blob_check = 0 WHERE kind = 'replay_node'`,
+		`UPDATE disclosured.contract SET blob_check = 2 WHERE kind = 'replay_node'`,
+		`UPDATE disclosured.contract SET blob_check = 3`,
+		`UPDATE disclosured.contract SET blob_check = 3, blob_fault = 'contract does not match' WHERE kind = 'core_state'`,
+		`UPDATE disclosured.contract SET blob_check = 4 WHERE kind = 'emitter_registry'`,
 	} {
 		tag, err := db.Exec(ctx, edit)
 		if err != nil || tag.RowsAffected() == 0 {

@@ -49,6 +49,8 @@ const (
 	minTTL     = time.Second
 	// renewals is how many times a lease is renewed within its TTL: two may fail before it expires.
 	renewals = 3
+	// longLease is how many of our own TTLs another's lease may still hold before somebody should look.
+	longLease = 20
 )
 
 // Lease is the right to write. It is renewed until it is lost or released.
@@ -87,7 +89,12 @@ func (s *Store) AcquireLease(ctx context.Context, opts LeaseOptions) (*Lease, er
 		case !opts.Wait || !errors.As(err, &held):
 			return nil, err
 		}
-		s.log.Info("waiting for the writer's lease", "holder", held.Holder, "for", held.For)
+		if held.For > longLease*opts.TTL {
+			s.log.Warn("waiting for the writer's lease, which is held for longer than leases last: if no process of that name runs, `UPDATE disclosured.lease SET expires_at = 'epoch'` in the database frees it",
+				"holder", held.Holder, "for", held.For)
+		} else {
+			s.log.Info("waiting for the writer's lease", "holder", held.Holder, "for", held.For)
+		}
 		// The holder may release it before it expires, so waiting is asking again.
 		select {
 		case <-opts.after(min(held.For+10*time.Millisecond, opts.TTL/renewals)):
@@ -103,7 +110,7 @@ func (s *Store) takeLease(ctx context.Context, opts LeaseOptions) (epoch int64, 
 		// Asking must not disturb the holder: this lock lets its transactions pass, and only keeps the row as it was read.
 		var holder string
 		var micros int64
-		err := tx.QueryRow(ctx, `SELECT holder, (extract(epoch FROM expires_at - `+s.clock+`) * 1000000)::bigint FROM disclosured.lease WHERE role = 'writer' FOR NO KEY UPDATE`).Scan(&holder, &micros)
+		err := tx.QueryRow(ctx, `SELECT holder, (extract(epoch FROM LEAST(GREATEST(expires_at, `+s.clock+`), `+s.clock+` + interval '100 years') - `+s.clock+`) * 1000000)::bigint FROM disclosured.lease WHERE role = 'writer' FOR NO KEY UPDATE`).Scan(&holder, &micros)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			// Somebody deleted it. Nobody holds what is not there; its epoch goes on from the last one that wrote.

@@ -54,9 +54,9 @@ func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.
 			return err
 		}
 		found, err := loadContracts(ctx, tx, "contract", c.generation, lookup, each, unreadable)
-		if err == nil && found != c.contracts {
+		if err == nil && c.contracts != nil && found != *c.contracts {
 			// What was deleted is damage as what was edited is, and is nowhere else to be seen.
-			unreadable(fmt.Errorf("the table contract has %d rows, and %d were written", found, c.contracts))
+			unreadable(fmt.Errorf("the table contract has %d rows, and %d were written", found, *c.contracts))
 		}
 		return err
 	})
@@ -70,7 +70,7 @@ func (s *Store) Load(ctx context.Context, each func(*index.Entry) error) (index.
 // checkHistoryEnds tells where history goes on after the place that it was written with: someone has moved the place back, and the next
 // commits would write again what is there already.
 func checkHistoryEnds(ctx context.Context, tx pgx.Tx, c cursor, unreadable func(error)) error {
-	for _, name := range []string{"applied_update", "consume", "ended"} {
+	for _, name := range historyTables {
 		var last int64
 		err := tx.QueryRow(ctx, `SELECT COALESCE(max(ledger_offset), 0) FROM disclosured.`+name+` WHERE history = $1`, c.history).Scan(&last)
 		if err != nil {

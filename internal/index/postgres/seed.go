@@ -21,7 +21,8 @@ type seed struct {
 	start      ledger.SeedStart
 	epoch      int64
 	generation int64
-	ended      bool // by Commit or Abort
+	rows       int64 // contracts written
+	ended      bool  // by Commit or Abort
 }
 
 var _ index.StoreSeed = (*seed)(nil)
@@ -44,17 +45,37 @@ func (s *Store) BeginSeed(ctx context.Context, start ledger.SeedStart) (index.St
 		if err := fence(ctx, tx, epoch); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, `UPDATE disclosured.generation SET state = 'retired' WHERE state = 'building'`); err != nil {
+		if _, err := tx.Exec(ctx, `UPDATE disclosured.generation SET state = 'retired' WHERE state = 'building' AND `+notPresent); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, `INSERT INTO disclosured.generation (state, epoch, participant_id, seed_offset, filter, reason) VALUES ('building', $1, $2, $3, $4, $5) RETURNING generation`,
+		err := tx.QueryRow(ctx, `INSERT INTO disclosured.generation (state, epoch, participant_id, seed_offset, filter, reason) VALUES ('building', $1, $2, $3, $4, $5) RETURNING generation`,
 			epoch, start.ParticipantID, start.Offset, start.Filter, string(start.Reason)).Scan(&g.generation)
+		if err != nil {
+			return err
+		}
+		return g.clear(ctx, tx)
 	})
 	if err != nil {
 		return nil, err
 	}
 	s.wakeSweeper()
 	return g, nil
+}
+
+// clear deletes the rows that bear the new generation's number already, or the number that its history would have. Nobody has written any; if
+// somebody did, they would come to life with it.
+func (g *seed) clear(ctx context.Context, tx pgx.Tx) error {
+	batch := &pgx.Batch{}
+	for _, name := range generationTables {
+		batch.Queue(`DELETE FROM disclosured.`+name+` WHERE generation = $1`, g.generation)
+	}
+	for _, name := range historyTables {
+		batch.Queue(`DELETE FROM disclosured.`+name+` WHERE history = $1`, g.generation)
+	}
+	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+		return fmt.Errorf("clearing generation %d: %w", g.generation, err)
+	}
+	return nil
 }
 
 // fence makes sure, until the transaction's end, that no other process takes the lease.
@@ -114,6 +135,7 @@ func (g *seed) addChunk(ctx context.Context, entries []*index.Entry) error {
 	want := scopeWant{}
 	want.addEntries(entries)
 	var learned scopeIDs
+	var replaced int64
 	err := g.write(ctx, fmt.Sprintf("writing %d contracts of generation %d", len(entries), g.generation), func(ctx context.Context, tx pgx.Tx) error {
 		var ids scopeIDs
 		var err error
@@ -124,12 +146,13 @@ func (g *seed) addChunk(ctx context.Context, entries []*index.Entry) error {
 		if err != nil {
 			return err
 		}
-		if err := deleteKeys(ctx, tx, g.generation, entries); err != nil {
+		if replaced, err = deleteKeys(ctx, tx, g.generation, entries); err != nil {
 			return err
 		}
 		return t.copyAll(ctx, tx)
 	})
 	if err == nil {
+		g.rows += int64(len(entries)) - replaced
 		g.store.scopes.learn(learned)
 	}
 	return err
@@ -149,17 +172,17 @@ func lastOfKey(entries []*index.Entry) []*index.Entry {
 	return kept
 }
 
-// deleteKeys deletes what a seed wrote before under the entries' keys.
-func deleteKeys(ctx context.Context, tx pgx.Tx, generation int64, entries []*index.Entry) error {
+// deleteKeys deletes what a seed wrote before under the entries' keys, and tells how many rows that were.
+func deleteKeys(ctx context.Context, tx pgx.Tx, generation int64, entries []*index.Entry) (int64, error) {
 	contractIDs, synchronizers := make([]string, len(entries)), make([]string, len(entries))
 	for i, e := range entries {
 		contractIDs[i], synchronizers[i] = e.ContractID, e.SynchronizerID
 	}
-	_, err := tx.Exec(ctx, deleteContracts, generation, contractIDs, synchronizers)
+	tag, err := tx.Exec(ctx, deleteContracts, generation, contractIDs, synchronizers)
 	if err != nil {
-		return fmt.Errorf("replacing contracts: %w", err)
+		return 0, fmt.Errorf("replacing contracts: %w", err)
 	}
-	return nil
+	return tag.RowsAffected(), nil
 }
 
 // Ended tells which of the contracts are known to have ended, in a history that still holds; see index.StoreSeed.
@@ -223,15 +246,15 @@ func (g *seed) moveCursor(ctx context.Context, tx pgx.Tx, pos ledger.Position) (
 		return w, err
 	}
 	err := tx.QueryRow(ctx, `INSERT INTO disclosured.cursor AS c (participant_id, ledger_offset, update_offset, update_id, record_time, filter, generation, epoch, commit_seq,
-			changes_since, history, history_since, seed_reason, contracts, seeded_at, committed_at)
-		VALUES ($1, $2, $3, $4, $5, $10, $6, $7, 1, 1, $6, $2, $8, (SELECT count(*) FROM disclosured.contract WHERE generation = $6), clock_timestamp(), clock_timestamp())
+			changes_since, history, history_since, seed_reason, contracts, counted_seq, seeded_at, committed_at)
+		VALUES ($1, $2, $3, $4, $5, $10, $6, $7, 1, 1, $6, $2, $8, $11, 1, clock_timestamp(), clock_timestamp())
 		ON CONFLICT (singleton) DO UPDATE SET participant_id = EXCLUDED.participant_id, ledger_offset = EXCLUDED.ledger_offset, update_offset = EXCLUDED.update_offset,
 			update_id = EXCLUDED.update_id, record_time = EXCLUDED.record_time, filter = EXCLUDED.filter, generation = EXCLUDED.generation, epoch = EXCLUDED.epoch,
 			commit_seq = c.commit_seq + 1, changes_since = c.commit_seq + 1, history = CASE WHEN $9::boolean THEN c.history ELSE EXCLUDED.history END,
-			history_since = EXCLUDED.history_since, seed_reason = EXCLUDED.seed_reason, contracts = EXCLUDED.contracts, seeded_at = EXCLUDED.seeded_at, committed_at = EXCLUDED.committed_at
+			history_since = EXCLUDED.history_since, seed_reason = EXCLUDED.seed_reason, contracts = EXCLUDED.contracts, counted_seq = c.commit_seq + 1, seeded_at = EXCLUDED.seeded_at, committed_at = EXCLUDED.committed_at
 		WHERE c.epoch = EXCLUDED.epoch
 		RETURNING history, commit_seq`,
-		pos.ParticipantID, pos.Offset, pos.UpdateOffset, pos.UpdateID, timeColumn(pos.RecordTime), g.generation, g.epoch, string(g.start.Reason), g.start.Reason.SameHistory(), pos.Filter).
+		pos.ParticipantID, pos.Offset, pos.UpdateOffset, pos.UpdateID, timeColumn(pos.RecordTime), g.generation, g.epoch, string(g.start.Reason), g.start.Reason.SameHistory(), pos.Filter, g.rows).
 		Scan(&w.history, &w.commitSeq)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return w, fmt.Errorf("the cursor is of another epoch: %w", ledger.ErrLostLease)

@@ -41,6 +41,15 @@ func (s *Store) sweepLoop() {
 	}
 }
 
+// generationTables and historyTables are the tables whose rows bear the number of a generation, and of a history.
+var (
+	generationTables = []string{"contract", "ghost", "removal", "known_scope", "missing_digest"}
+	historyTables    = []string{"consume", "ended", "applied_update"}
+)
+
+// notPresent is the condition that a generation is not the one that the cursor names, which counts whatever its state says.
+const notPresent = `generation NOT IN (SELECT generation FROM disclosured.cursor)`
+
 // sweepPages is how many pages of a table one transaction of the sweeper looks at.
 const sweepPages = 500
 
@@ -56,13 +65,13 @@ func (s *Store) Sweep(ctx context.Context) error {
 		return err
 	}
 	if len(retired) > 0 {
-		for _, name := range []string{"contract", "ghost", "removal", "known_scope", "missing_digest"} {
+		for _, name := range generationTables {
 			if err := s.sweepTable(ctx, epoch, name, `generation = ANY ($1::bigint[])`, retired); err != nil {
 				return err
 			}
 		}
 	}
-	for _, name := range []string{"consume", "ended", "applied_update"} {
+	for _, name := range historyTables {
 		present, over, err := s.historyOver(ctx, name)
 		if err != nil {
 			return err
@@ -84,10 +93,10 @@ func (s *Store) Sweep(ctx context.Context) error {
 // retired are the generations that no longer count. A seed of a former writer will not be gone on with: it is one of them.
 func (s *Store) retired(ctx context.Context, epoch int64) (generations []int64, err error) {
 	err = s.fenced(ctx, epoch, "looking for retired generations", func(ctx context.Context, tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, `UPDATE disclosured.generation SET state = 'retired' WHERE state = 'building' AND epoch <> $1`, epoch); err != nil {
+		if _, err := tx.Exec(ctx, `UPDATE disclosured.generation SET state = 'retired' WHERE state = 'building' AND epoch <> $1 AND `+notPresent, epoch); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, `SELECT generation FROM disclosured.generation WHERE state = 'retired' ORDER BY generation`)
+		rows, err := tx.Query(ctx, `SELECT generation FROM disclosured.generation WHERE state = 'retired' AND `+notPresent+` ORDER BY generation`)
 		if err != nil {
 			return err
 		}
