@@ -2,6 +2,7 @@ package api
 
 import (
 	"container/list"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -55,6 +56,8 @@ type conns struct {
 	open    int
 	callers map[netip.Addr]*holder
 	told    time.Time
+
+	failed time.Time // Accept's own
 }
 
 // holder is a caller's connections, those that wait and those with calls, each in the order in which they came to that.
@@ -75,6 +78,7 @@ func (l *conns) Accept() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
 		if err != nil {
+			l.tellFailed(err)
 			return nil, err
 		}
 		c := newConn(raw, l, callerAddr(raw.RemoteAddr()))
@@ -87,6 +91,17 @@ func (l *conns) Accept() (net.Conn, error) {
 		}
 		raw.Close()
 	}
+}
+
+// tellFailed logs what keeps connections out but does not end the listener, as that the process or the system has no descriptor left. Both
+// servers try again, after five milliseconds at first and after a second at most; what grpc says of it nobody sees.
+func (l *conns) tellFailed(err error) {
+	var failed interface{ Temporary() bool } // what both go by
+	if !errors.As(err, &failed) || !failed.Temporary() || time.Since(l.failed) < tellPause {
+		return
+	}
+	l.failed = time.Now()
+	l.log.Warn("a connection can't be accepted; it is tried again", "listener", l.room.of, "error", err)
 }
 
 // take gives the connection a place, which may be another one's.

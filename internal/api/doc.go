@@ -52,6 +52,7 @@
 //
 //   - Connections, in all and per caller (conns.go), here and at the operator's endpoints. They have seconds to say what they are. Where all are
 //     taken the one that is longest without calls makes room, of the caller with the most; calls are not cut for it.
+//     Of scrapes a caller has one that is made at a time, and bytes that it has not read (scrapes.go).
 //   - Calls and streams at once, in all and per caller, and calls per second per caller (places.go): decided when a call's headers are
 //     there. A request has to arrive within the greatest deadline. Each further request in a stream costs as much as a call.
 //   - A request's bytes, and its fields, counted on the wire before it is decoded (shape.go). A batch pays for its items here.

@@ -16,7 +16,7 @@ import (
 func (s *Server) opsHandler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	if metrics != nil {
-		mux.Handle("GET /metrics", metrics)
+		mux.Handle("GET /metrics", newScrapes(metrics, defaultScrapeBounds))
 	}
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "live\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

@@ -34,9 +34,10 @@ func New(version string) *Metrics {
 	return &Metrics{Stream: newStream(registry), Index: newIndex(registry), API: newAPI(registry), Guard: newGuard(registry), registry: registry}
 }
 
-// Handler serves the metrics to Prometheus.
+// Handler serves the metrics to Prometheus. How many are served at once is for who uses it to bound: a bound in here would count
+// those whose clients don't read too, and refuse everybody else.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry, MaxRequestsInFlight: 4})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
 }
 
 // Gatherer is the metrics to read within the process.
