@@ -8,15 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
-	"github.com/disclosured/disclosured/internal/index/postgres"
 	"github.com/disclosured/disclosured/internal/ledgerstream"
-	guardpostgres "github.com/disclosured/disclosured/replayguard/postgres"
 )
 
-// What gRPC and PostgreSQL say about a connection names neither the setting nor what to do. These functions add it.
+// What gRPC says about a connection names neither the setting nor what to do. These functions add it; those of databaseadvice.go do for PostgreSQL.
 
 // wrongTransport are what no waiting mends: what answers at the address speaks another protocol than we do.
 var wrongTransport = []string{"first record does not look like a TLS handshake", "frame too large", "looked like an HTTP/1.1 header"}
@@ -87,55 +84,6 @@ func advised(err error, todo string) error {
 		return err
 	}
 	return fmt.Errorf("%w → %s", err, todo)
-}
-
-// databaseAdvice is what to do about a database that can't be used, "" where the error says it.
-func databaseAdvice(err error) string {
-	refusal, failed := (*pgconn.PgError)(nil), (*pgconn.ConnectError)(nil)
-	switch {
-	case errors.Is(err, postgres.ErrNotMigrated), errors.Is(err, guardpostgres.ErrNotMigrated):
-		return "`disclosured migrate up` takes the same --config or --database-url-file; or set database.migrate"
-	case errors.As(err, &refusal) && refusal.Code == "3D000":
-		return "create the database (createdb), or correct its name in the file of database.url_file"
-	case errors.As(err, &refusal) && strings.HasPrefix(refusal.Code, "28"):
-		return "correct user and password in the file of database.url_file"
-	case errors.As(err, &failed):
-		return "is PostgreSQL running and reachable where the file of database.url_file says?"
-	}
-	return ""
-}
-
-// databaseError says what could not be done with the database and what to do, in one line. It is the configuration's where no restart mends it.
-func databaseError(doing string, err error) error {
-	if fault := (*postgres.ConfigError)(nil); errors.As(err, &fault) {
-		return configError{fmt.Errorf("%s: database.url_file: %w", doing, err)}
-	}
-	told := advised(fmt.Errorf("%s: %w", doing, inOneLine{err}), databaseAdvice(err))
-	if slices.ContainsFunc(wrongSchema, func(wrong error) bool { return errors.Is(err, wrong) }) {
-		return configError{told}
-	}
-	return told
-}
-
-// wrongSchema are the database's states that need a human.
-var wrongSchema = []error{postgres.ErrNewerSchema, postgres.ErrNotMigrated, postgres.ErrVersionLost, guardpostgres.ErrNewerSchema, guardpostgres.ErrNotMigrated}
-
-// inOneLine is an error whose text is one line.
-type inOneLine struct{ error }
-
-func (e inOneLine) Error() string { return oneLine(e.error) }
-func (e inOneLine) Unwrap() error { return e.error }
-
-// oneLine is an error's text without the lines and tabs in which PostgreSQL's client lists its attempts, and without those that say the same: it tries
-// each address with TLS and without.
-func oneLine(err error) string {
-	var lines []string
-	for line := range strings.Lines(err.Error()) {
-		if line = strings.Join(strings.Fields(line), " "); line != "" && !slices.Contains(lines, line) {
-			lines = append(lines, line)
-		}
-	}
-	return strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
 }
 
 // settingsOfConn are the settings behind the fields of a ledgerstream.ConnConfig.

@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/disclosured/disclosured/internal/api"
-	"github.com/disclosured/disclosured/internal/index/postgres"
 	"github.com/disclosured/disclosured/internal/ledgerstream"
 	"github.com/disclosured/disclosured/internal/secretfile"
 	"github.com/disclosured/disclosured/replayguard"
@@ -246,7 +245,7 @@ func (c Config) validate() error {
 		parties(fault, "anchors.guardian_governance", []string{c.Anchors.GuardianGovernance})
 	}
 	if c.Database.URLFile != "" {
-		if _, err := (postgres.Config{URLFile: c.Database.URLFile}).Parse(); err != nil {
+		if err := checkDatabaseURL(c.Database.URLFile); err != nil {
 			fault("database.url_file", "%v", err)
 		}
 	}

@@ -59,7 +59,7 @@ This page is made from the commands.
 |---|---|---|
 | %d | Done. `+"`serve` and `sim`"+`: ended by SIGTERM or an interrupt. | leave it |
 | %d | Failed, interrupted before it was done, or the answer is no (see above). | start it again |
-| %d | The call, a setting or what it points to is wrong: a flag, a file, another participant than the one that is meant, a database of another schema. | a human has to mend it |
+| %d | The call, a setting or what it points to is wrong: a flag, a file, another participant than the one that is meant, a database that is not there or does not let us in, one of another schema or changed by hand. | a human has to mend it |
 
 A second signal does not wait for the end: it has the system's own effect. A crash of the program (a Go panic or a fatal error, with a stack trace on
 standard error) ends with 2 as well, as Go has it; with GOTRACEBACK=crash in its environment it ends by SIGABRT, and a supervisor can tell the two apart.

@@ -134,7 +134,7 @@ func (d *daemon) openGuard(ctx context.Context, guard *guardStore) (closeGuard f
 	}
 	pool, err := guardPool(ctx, d.cfg.Database.URLFile, d.databaseURL)
 	if err != nil {
-		return nil, databaseError("opening the replay guard's database", err)
+		return nil, guardDatabaseError("opening the replay guard's database", err)
 	}
 	store, err := guardpostgres.Open(ctx, pool, guardpostgres.Config{
 		Limits: d.cfg.Guard.limits(guardClockSkew), Migrate: d.cfg.Database.Migrate, Logger: d.log,
@@ -144,7 +144,7 @@ func (d *daemon) openGuard(ctx context.Context, guard *guardStore) (closeGuard f
 		if errors.Is(err, guardpostgres.ErrNewerSchema) || errors.Is(err, guardpostgres.ErrNotMigrated) {
 			return nil, configError{fmt.Errorf("the replay guard: %w: run `disclosured migrate`, or set database.migrate, or turn guard.enabled off", err)}
 		}
-		return nil, databaseError("opening the replay guard's database", err)
+		return nil, guardDatabaseError("opening the replay guard's database", err)
 	}
 	guard.set(store)
 	return func() {

@@ -39,7 +39,7 @@ func newMigrateCommand() *cobra.Command {
 			if guard || direction != postgres.Down {
 				state, err := migrateGuard(cmd.Context(), urlFile, direction)
 				if err != nil {
-					return databaseError(doing+" the replay guard's schema", err)
+					return guardDatabaseError(doing+" the replay guard's schema", err)
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "replay guard: %s\n", state)
 				if guard {
@@ -73,6 +73,9 @@ func databaseURLFile(cmd *cobra.Command) (string, error) {
 	}
 	if config.Database.URLFile == "" {
 		return "", configError{errors.New("database.url_file is not set: give --database-url-file FILE, or with --config a configuration that has it")}
+	}
+	if err := checkDatabaseURL(config.Database.URLFile); err != nil {
+		return "", configError{fmt.Errorf("database.url_file: %w", err)}
 	}
 	return config.Database.URLFile, nil
 }
