@@ -80,10 +80,11 @@ func dial(cfg ConnConfig, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(transport),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cfg.MaxReceiveBytes)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
-		// gRPC's own waits between attempts grow to two minutes; the follower has its own backoff above.
+		// gRPC's own waits between attempts grow to two minutes. The follower has its own above, and goes on as soon as there is a connection:
+		// these are what a participant's return is noticed by. An attempt costs little where nobody is.
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
-			MinConnectTimeout: 10 * time.Second,
+			Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
+			MinConnectTimeout: 5 * time.Second,
 		}),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUserAgent("disclosured"),

@@ -305,11 +305,37 @@ func TestReturnIsNoticedSoon(t *testing.T) {
 			p.change(func() { p.unreachable = false; p.end++ })
 			back := time.Now()
 			r.await(t, "back", proven(p.end))
-			if took := time.Since(back); took > time.Minute {
+			if took := time.Since(back); took > 4*time.Second {
 				t.Errorf("away for %s, and noticed after %s", away, took)
 			}
 		}
 	})
+}
+
+// Connections that break as soon as they are made are not followed at their pace, whether attempts between them fail or not.
+func TestFlappingConnection(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newParticipant()
+			p.add(tx(10, create(cid(1))))
+			r := startOn(t, p, keepalive.EnforcementPolicy{MinTime: 10 * time.Second})
+			r.await(t, "live", proven(12))
+			before := r.Status().Reconnects
+			for range 600 { // a minute
+				p.vanish()
+				if refused {
+					<-time.After(50 * time.Millisecond)
+				}
+				p.change(func() { p.unreachable = false })
+				<-time.After(50 * time.Millisecond)
+			}
+			if tries := r.Status().Reconnects - before; tries < 5 || tries > 60 {
+				t.Errorf("attempts refused: %t: %d tries in a minute, want at most about one a second", refused, tries)
+			}
+			p.change(func() { p.end++ })
+			r.await(t, "back", proven(p.end))
+		})
+	}
 }
 
 // startOn follows a participant with a keepalive policy, over a connection made by Dial.

@@ -156,7 +156,7 @@ const sinkRetry = 2 * time.Second
 // absentRetry bounds the wait, jittered, while nobody is there to follow. What such a try costs the participant is a connection and one
 // small call, and the first that succeeds is what ends the outage for everyone who asks us: a longer wait would be most of the time
 // that an index takes to be fresh again. It is well below the bound on freshness, so that what a short restart leaves is a moment of
-// age and no refusal.
+// age and no refusal of a call.
 const absentRetry = 5 * time.Second
 
 // absence are the reasons of an ending that say that no participant serves there now, as it does while it restarts.
@@ -224,16 +224,43 @@ func (f *Follower) note(end *ending, s *session, fruitless int, delay time.Durat
 	})
 }
 
+// sleep waits until it is time for the next session: after d, or when there is a connection again where there was none. One that breaks as soon as
+// it is made does not have us follow its pace: gRPC connects by itself only after an attempt that failed, with waits that grow.
 func (f *Follower) sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	ready, stop := f.untilReady(ctx)
+	defer stop()
 	select {
 	case <-timer.C:
 	case <-f.wake:
+	case <-ready:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// untilReady tells when the connection is there again, if it is not there now; stop ends the watch and waits for its end.
+func (f *Follower) untilReady(ctx context.Context) (ready <-chan struct{}, stop func()) {
+	if f.conn == nil || f.conn.GetState() == connectivity.Ready {
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	found, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for state := f.conn.GetState(); state != connectivity.Ready; state = f.conn.GetState() {
+			if !f.conn.WaitForStateChange(ctx, state) {
+				return
+			}
+		}
+		close(found)
+	}()
+	return found, func() {
+		cancel()
+		<-done
+	}
 }
 
 // RequestReseed has the index built anew from a snapshot, soon: the operator's way to mend what no event tells. It returns at once;
