@@ -86,8 +86,8 @@
 //
 // Decided by the Ledger API's error id (ErrorInfo.reason); where the participant redacts it, or something between answers, by
 // the gRPC code; never by the text. "Again" is a jittered backoff from 250 ms to 30 s that starts over only after progress,
-// with RetryInfo as its minimum, and 5 s as its bound while nobody answers the first calls, or
-// a connection where there was none; "slowly" is 15 s (waiting) or 30 s (halted).
+// with RetryInfo as its minimum, and 5 s as its bound while nobody answers the first calls; a
+// connection where there was none ends it. "Slowly" is 15 s (waiting) or 30 s (halted).
 //
 //	OK (a live stream ends)                         again; it is no end of work
 //	Canceled, own context alive                     again: what a participant's shutdown looks like
