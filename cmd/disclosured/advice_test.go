@@ -23,8 +23,8 @@ func TestWrongTransportIsExplained(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"resolve", "--consumer", "c", "--server", address, "--tls", "00"}, "leave out --tls"},
-		{[]string{"resolve", "--consumer", "c", "--server", "127.0.0.1:1", "00"}, "is `disclosured serve` running"},
+		{[]string{"resolve", "--consumer", "c::1220ab", "--server", address, "--tls", "00"}, "leave out --tls"},
+		{[]string{"resolve", "--consumer", "c::1220ab", "--server", "127.0.0.1:1", "00"}, "is `disclosured serve` running"},
 		{[]string{"bootstrap", "--participant-address", address}, "--participant-plaintext"},
 		{[]string{"healthcheck", "--ops-listen", address}, "is no HTTP server"},
 	} {
@@ -82,7 +82,7 @@ func TestTimeoutsAreSaid(t *testing.T) {
 		{[]string{"bootstrap", "--participant-plaintext", "--participant-address", participant}, "1ms"},
 		{[]string{"bootstrap", "--participant-plaintext", "--participant-address", nobody}, "50ms"},
 		{[]string{"bootstrap", "--participant-plaintext", "--participant-address", "127.0.0.1:1"}, "50ms"},
-		{[]string{"resolve", "--consumer", "c", "--server", nobody, "00"}, "50ms"},
+		{[]string{"resolve", "--consumer", "c::1220ab", "--server", nobody, "00"}, "50ms"},
 		{[]string{"audit", "--server", nobody}, "50ms"},
 		{[]string{"scopes", "--server", nobody}, "50ms"},
 		{[]string{"healthcheck", "--ops-listen", nobody}, "50ms"},

@@ -82,6 +82,9 @@ func (s *serverFlags) checkAddress() error {
 	if err != nil || host == "" || port == "" {
 		return fmt.Errorf("--server %q: the form is host:port, as %s", s.address, defaultConfig().API.Listen)
 	}
+	if n, err := net.LookupPort("tcp", port); err != nil || n == 0 {
+		return fmt.Errorf("--server %q: %q is not a port: give host:port, as %s", s.address, port, defaultConfig().API.Listen)
+	}
 	return nil
 }
 
@@ -101,6 +104,32 @@ func (s *scopeFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("namespace", "without-namespace")
 }
 
+// check refuses what no party can be, before anything is asked for it.
+func (s *scopeFlags) check() error {
+	return errors.Join(checkParty("--consumer", s.consumer), checkParty("--operator", s.operator))
+}
+
+// partyHint is what to do about a party that nothing is found for.
+const partyHint = "a party is name::fingerprint; `disclosured scopes` lists the tries that there are"
+
+// checkParty refuses a text that is no party of a Canton participant; an empty one is none given.
+func checkParty(flag, party string) error {
+	if party == "" {
+		return nil
+	}
+	var faults []error
+	parties(func(_, format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%s: "+format, append([]any{flag}, args...)...))
+	}, "", []string{party})
+	if name, fingerprint, ok := strings.Cut(party, "::"); len(faults) == 0 && (!ok || name == "" || fingerprint == "") {
+		faults = append(faults, fmt.Errorf("%s: %q is not a party", flag, party))
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return configError{advised(errors.Join(faults...), partyHint)}
+}
+
 // given tells whether anything narrows a scope.
 func (s *scopeFlags) given(flags *pflag.FlagSet) bool {
 	return slices.ContainsFunc([]string{"consumer", "operator", "package", "namespace", "without-namespace"}, flags.Changed)
@@ -117,6 +146,14 @@ func (s *scopeFlags) selector(flags *pflag.FlagSet) *disclosurev1.ScopeSelector 
 	return selector
 }
 
+// serviceError is a call's status as it is told.
+type serviceError struct {
+	text   string
+	status *status.Status
+}
+
+func (e *serviceError) Error() string { return e.text }
+
 // explain makes one readable error of the service's status: what it says, its reason, and the rest of what it tells.
 func explain(doing string, err error) error {
 	st, ok := status.FromError(err)
@@ -130,14 +167,14 @@ func explain(doing string, err error) error {
 		}
 		var more strings.Builder
 		for _, key := range slices.Sorted(maps.Keys(info.Metadata)) {
-			fmt.Fprintf(&more, "\n  %s: %s", key, info.Metadata[key])
+			fmt.Fprintf(&more, "\n  %s: %s", printable(key), printable(info.Metadata[key]))
 		}
 		if info.Reason == "UNKNOWN_SCOPE" {
-			more.WriteString("\n  → a party is name::fingerprint; `disclosured scopes` lists the tries that there are")
+			more.WriteString("\n  → " + partyHint)
 		}
-		return fmt.Errorf("%s: %s: %s%s", doing, info.Reason, st.Message(), more.String())
+		return &serviceError{fmt.Sprintf("%s: %s: %s%s", doing, printable(info.Reason), printable(st.Message()), more.String()), st}
 	}
-	return advised(fmt.Errorf("%s: %s: %s", doing, st.Code(), st.Message()), serverAdvice(st.Message()))
+	return advised(&serviceError{fmt.Sprintf("%s: %s: %s", doing, st.Code(), printable(st.Message())), st}, serverAdvice(st.Message()))
 }
 
 // reasonOf is the service's reason for an error, "" where there is none.

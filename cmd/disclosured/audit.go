@@ -38,6 +38,9 @@ func newAuditCommand() *cobra.Command {
 			if scope.consumer == "" && scope.given(cmd.Flags()) {
 				return configError{errors.New("--operator, --package, --namespace and --without-namespace pick among a consumer's tries: give --consumer too, or none of them to audit everything")}
 			}
+			if err := scope.check(); err != nil {
+				return err
+			}
 			var config Config
 			var log *slog.Logger
 			if againstLedger { // before anything is asked
@@ -89,22 +92,22 @@ func newAuditCommand() *cobra.Command {
 	addConfigFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&againstLedger, "against-ledger", false, "compare the index with the participant's active contracts at the same offset")
 	cmd.Flags().Int32Var(&limit, "limit", 100, "how many findings, and how many differing contracts of each kind, to print at most")
-	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long all of it may take")
+	addTimeout(cmd.Flags(), &timeout, 10*time.Minute, "how long all of it may take")
 	return cmd
 }
 
 func printAudit(out io.Writer, audit *disclosurev1.AuditResponse) error {
 	position := audit.Answer.GetPosition()
-	fmt.Fprintf(out, "audit of %d activations at offset %d of %s\n", audit.Activations, position.GetOffset(), position.GetParticipantId())
+	printfLine(out, "audit of %d activations at offset %d of %s", audit.Activations, position.GetOffset(), position.GetParticipantId())
 	for _, f := range audit.Findings {
-		fmt.Fprintf(out, "%s: %s", f.Kind, f.Detail)
+		where := ""
 		if f.Scope != nil {
-			fmt.Fprintf(out, " (consumer %s, operator %s, namespace %s, prefix %q)", f.Scope.Consumer, f.Scope.Operator, namespaceText(f.Scope), f.Prefix)
+			where = fmt.Sprintf(" (consumer %s, operator %s, namespace %s, prefix %q)", f.Scope.Consumer, f.Scope.Operator, namespaceText(f.Scope), f.Prefix)
 		}
+		printfLine(out, "%s: %s%s", f.Kind, f.Detail, where)
 		for _, cid := range f.ContractIds {
-			fmt.Fprintf(out, "\n  %s", cid)
+			printfLine(out, "  %s", cid)
 		}
-		fmt.Fprintln(out)
 	}
 	if audit.Truncated {
 		fmt.Fprintln(out, "… and more: see --limit")
@@ -119,7 +122,7 @@ func printAudit(out io.Writer, audit *disclosurev1.AuditResponse) error {
 	for _, kind := range slices.Sorted(maps.Keys(audit.Counts)) {
 		result += fmt.Sprintf(" %s=%d", kind, audit.Counts[kind])
 	}
-	_, err := fmt.Fprintf(out, "audit: %s\n", result)
+	_, err := fmt.Fprintf(out, "audit: %s\n", printable(result))
 	return err
 }
 
@@ -210,7 +213,7 @@ func (d difference) print(out io.Writer, limit int) {
 		}
 		fmt.Fprintf(out, "%s: %d\n", part.what, len(part.ids))
 		for _, id := range part.ids[:min(limit, len(part.ids))] {
-			fmt.Fprintf(out, "  %s\n", id)
+			printfLine(out, "  %s", id)
 		}
 		if len(part.ids) > limit {
 			fmt.Fprintln(out, "  … and more: see --limit")

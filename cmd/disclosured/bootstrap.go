@@ -66,7 +66,7 @@ func newBootstrapCommand() *cobra.Command {
 	flags.StringVar(&b.lf, "lf", daml.DefaultLF, "the Daml-LF version of the packages: 2.2 for a synchronizer of protocol version 34, which takes no other; a participant gets one of them")
 	flags.StringVar(&b.reader, "reader", "", "also make this user of the participant, who may read as the operator and nothing else, for the service")
 	flags.StringVar(&b.out, "out", "", "write the settings to this file, and not to standard output: YAML, or variables where its name ends in .env")
-	flags.DurationVar(&b.timeout, "timeout", 5*time.Minute, "how long all of it may take, the wait for the participant included; 0 is for ever")
+	addTimeout(flags, &b.timeout, 5*time.Minute, "how long all of it may take, the wait for the participant included; 0 is for ever")
 	addConfigFlags(flags, "participant", "log")
 	return cmd
 }
@@ -89,9 +89,6 @@ func (b *bootstrap) validate() error {
 	}
 	if b.lf != daml.LF23 && b.lf != daml.LF22 {
 		faults = append(faults, fmt.Errorf("--lf must be %s or %s, is %q", daml.LF23, daml.LF22, b.lf))
-	}
-	if b.timeout < 0 {
-		faults = append(faults, fmt.Errorf("--timeout can't be negative, is %s", b.timeout))
 	}
 	if b.out != "" {
 		if info, err := os.Stat(filepath.Dir(b.out)); err != nil || !info.IsDir() {

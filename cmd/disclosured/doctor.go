@@ -47,7 +47,7 @@ func newDoctorCommand() *cobra.Command {
 		},
 	}
 	addConfigFlags(cmd.Flags())
-	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long all checks may take together")
+	addTimeout(cmd.Flags(), &timeout, time.Minute, "how long all checks may take together")
 	return cmd
 }
 
@@ -58,16 +58,16 @@ type examination struct {
 }
 
 func (e *examination) ok(what, format string, args ...any) {
-	fmt.Fprintf(e.out, "ok     %-14s %s\n", what, fmt.Sprintf(format, args...))
+	printfLine(e.out, "ok     %-14s %s", what, fmt.Sprintf(format, args...))
 }
 
 func (e *examination) note(what, format string, args ...any) {
-	fmt.Fprintf(e.out, "note   %-14s %s\n", what, fmt.Sprintf(format, args...))
+	printfLine(e.out, "note   %-14s %s", what, fmt.Sprintf(format, args...))
 }
 
 func (e *examination) wrong(what string, err error, todo string) {
 	e.faults++
-	fmt.Fprintf(e.out, "WRONG  %-14s %s\n", what, strings.ReplaceAll(err.Error(), "\n", "\n"+strings.Repeat(" ", 22)))
+	fmt.Fprintf(e.out, "WRONG  %-14s %s\n", what, strings.ReplaceAll(printableLines(err.Error()), "\n", "\n"+strings.Repeat(" ", 22)))
 	if todo != "" {
 		fmt.Fprintf(e.out, "       %-14s → %s\n", "", todo)
 	}

@@ -48,12 +48,12 @@ func newHealthcheckCommand() *cobra.Command {
 			if err != nil {
 				return overdue(ctx, timeout, err)
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), said)
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), printableLines(said))
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&live, "live", false, "ask only whether the process serves (/livez)")
-	cmd.Flags().DurationVar(&timeout, "timeout", 3*time.Second, "how long the answer may take")
+	addTimeout(cmd.Flags(), &timeout, 3*time.Second, "how long the answer may take")
 	addConfigFlags(cmd.Flags(), "ops")
 	return cmd
 }

@@ -51,7 +51,7 @@ func run(args []string) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintln(os.Stderr, "disclosured:", err)
+	fmt.Fprintln(os.Stderr, "disclosured:", printableLines(err.Error()))
 	// What fails before a command begins is how it was called.
 	if config := (configError{}); !began || errors.As(err, &config) {
 		return exitConfig

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -38,6 +37,12 @@ func newResolveCommand() *cobra.Command {
 		Annotations: map[string]string{answersNo: "the VAA does not verify, or the digest is consumed already"},
 		Args:        cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := scope.check(); err != nil {
+				return err
+			}
+			if wait < 0 {
+				return configError{fmt.Errorf("--wait can't be negative, is %s", wait)}
+			}
 			request := &disclosurev1.PrepareRedeemRequest{
 				Scope: scope.selector(cmd.Flags()),
 				Read:  &disclosurev1.ReadOptions{AfterUpdateId: after, NotContractIds: not, AllowStale: stale},
@@ -100,7 +105,7 @@ func newResolveCommand() *cobra.Command {
 	flags.StringVar(&after, "after-update-id", "", "wait until the service has seen this update")
 	flags.StringSliceVar(&not, "not-contract-id", nil, "wait for a successor of this contract, which just failed")
 	flags.DurationVar(&wait, "wait", 0, "how long the service may wait for either; what the service itself chooses if not given")
-	flags.DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the answer")
+	addTimeout(flags, &timeout, 30*time.Second, "how long to wait for the answer")
 	flags.BoolVar(&stale, "allow-stale", false, "take an answer although the service can't prove it complete just now")
 	if err := cmd.MarkFlagRequired("consumer"); err != nil {
 		panic(err) // the flag is declared above
@@ -126,9 +131,7 @@ func printDisclosedContracts(out io.Writer, contracts []*disclosurev1.DisclosedC
 			SynchronizerID:   c.SynchronizerId,
 		})
 	}
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(list)
+	return writeJSON(out, list)
 }
 
 func templateName(id *disclosurev1.Identifier) string {
@@ -138,7 +141,7 @@ func templateName(id *disclosurev1.Identifier) string {
 func printRedeem(out io.Writer, answer *disclosurev1.PrepareRedeemResponse) error {
 	var b strings.Builder
 	row := func(name string, format string, args ...any) {
-		fmt.Fprintf(&b, "%-14s %s\n", name, fmt.Sprintf(format, args...))
+		printfLine(&b, "%-14s %s", name, fmt.Sprintf(format, args...))
 	}
 	row("verdict", "%s", strings.TrimPrefix(answer.Verdict.String(), "REDEEM_VERDICT_"))
 	if f := answer.FailedRule; f != nil {

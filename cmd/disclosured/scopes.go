@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/disclosured/disclosured/internal/api"
 	disclosurev1 "github.com/disclosured/disclosured/proto/disclosure/v1"
@@ -19,10 +22,18 @@ import (
 // or another replica behind the same address does not have it.
 const scopesAttempts = 3
 
+// A list is kept whole until it is printed. These bound it, by pages, by all that they hold and by what one holds: a trie takes some 300 bytes, and at
+// most api.MaxPageSize of them are a page.
+const (
+	maxScopesPages     = 1000
+	maxScopesBytes     = 32 << 20
+	maxScopesPageBytes = 4 << 20
+)
+
 // scopesReport is what `disclosured scopes --json` prints.
 type scopesReport struct {
 	ParticipantID string        `json:"participant_id"`
-	Offset        int64         `json:"offset"`
+	Offset        int64         `json:"offset,string"`
 	Fresh         bool          `json:"fresh"`
 	Scopes        []scopeReport `json:"scopes"`
 }
@@ -57,6 +68,9 @@ func newScopesCommand() *cobra.Command {
 		Args:              noArguments,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(checkParty("--consumer", request.Consumer), checkParty("--operator", request.Operator)); err != nil {
+				return err
+			}
 			conn, err := server.dial()
 			if err != nil {
 				return err
@@ -82,28 +96,57 @@ func newScopesCommand() *cobra.Command {
 	flags.StringVar(&request.PackageName, "package", "", "only tries of the package of this name")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	flags.BoolVar(&stale, "allow-stale", false, "take an answer although the service can't prove it complete just now")
-	flags.DurationVar(&timeout, "timeout", 30*time.Second, "how long to wait for the whole list")
+	addTimeout(flags, &timeout, 30*time.Second, "how long to wait for the whole list")
 	return cmd
 }
 
-// listScopes reads a list to its end. What it gives is the last page, with the scopes of all.
+// listScopes reads a list to its end. What it gives is the last page, with the scopes of all. What is no list of one offset that ends is an error.
 func listScopes(ctx context.Context, client disclosurev1.DisclosureServiceClient, request *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error) {
-	var scopes []*disclosurev1.ScopeInfo
-	for attempt := 1; ; {
-		page, err := client.ListScopes(ctx, request)
-		if reasonOf(err) == string(api.PageTokenExpired) && attempt < scopesAttempts {
-			attempt++
-			scopes, request.PageToken = nil, ""
-			continue
+	for attempt := 1; ; attempt++ {
+		request.PageToken = ""
+		list, err := readScopes(ctx, client, request)
+		again := errors.Is(err, errScopesMoved) || reasonOf(err) == string(api.PageTokenExpired)
+		if !again || attempt == scopesAttempts {
+			return list, err
 		}
+	}
+}
+
+// errScopesMoved: the pages of one list are of different places on the ledger, as when another replica answers that keeps no place.
+var errScopesMoved = errors.New("the list's pages are not of one offset of one participant")
+
+// readScopes reads a list once.
+func readScopes(ctx context.Context, client disclosurev1.DisclosureServiceClient, request *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error) {
+	var (
+		scopes []*disclosurev1.ScopeInfo
+		first  *disclosurev1.Position
+		bytes  int
+		seen   = map[string]bool{}
+	)
+	for {
+		page, err := client.ListScopes(ctx, request, grpc.MaxCallRecvMsgSize(maxScopesPageBytes))
 		if err != nil {
 			return nil, err
+		}
+		position := page.GetAnswer().GetPosition()
+		if len(seen) == 0 {
+			first = position
+		} else if position.GetOffset() != first.GetOffset() || position.GetParticipantId() != first.GetParticipantId() {
+			return nil, fmt.Errorf("%w: first %d of %s, then %d of %s", errScopesMoved, first.GetOffset(), first.GetParticipantId(), position.GetOffset(), position.GetParticipantId())
 		}
 		scopes = append(scopes, page.Scopes...)
 		if page.NextPageToken == "" {
 			page.Scopes = scopes
 			return page, nil
 		}
+		bytes += proto.Size(page)
+		switch {
+		case seen[page.NextPageToken]:
+			return nil, fmt.Errorf("after page %d the list leads back to a page of it: what answers there is no service that works", len(seen)+1)
+		case len(seen)+1 >= maxScopesPages, bytes > maxScopesBytes:
+			return nil, fmt.Errorf("the list does not end within %d pages and %d MiB: narrow it by --consumer, --operator or --package", maxScopesPages, maxScopesBytes>>20)
+		}
+		seen[page.NextPageToken] = true
 		request.PageToken = page.NextPageToken
 	}
 }
@@ -135,7 +178,7 @@ func printScopes(out io.Writer, list *disclosurev1.ListScopesResponse) error {
 	if len(list.Scopes) == 1 {
 		what = "replay trie"
 	}
-	fmt.Fprintf(out, "%d %s at offset %d of %s, proven %s ago (bound %s)\n", len(list.Scopes), what, position.GetOffset(), position.GetParticipantId(),
+	printfLine(out, "%d %s at offset %d of %s, proven %s ago (bound %s)", len(list.Scopes), what, position.GetOffset(), position.GetParticipantId(),
 		freshness.GetAge().AsDuration().Round(time.Millisecond), freshness.GetBound().AsDuration())
 	if len(list.Scopes) == 0 {
 		return nil
@@ -147,8 +190,8 @@ func printScopes(out io.Writer, list *disclosurev1.ListScopesResponse) error {
 		for _, kind := range slices.Sorted(maps.Keys(s.Findings)) {
 			findings = append(findings, fmt.Sprintf("%s=%d", kind, s.Findings[kind]))
 		}
-		fmt.Fprintf(table, "%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", s.ActiveNodes, s.ConsumedDigests, s.DeepestPrefix, orList(findings, "none"),
-			s.Scope.GetPackageName(), namespaceText(s.Scope), s.Scope.GetConsumer(), s.Scope.GetOperator())
+		fmt.Fprintf(table, "%d\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", s.ActiveNodes, s.ConsumedDigests, s.DeepestPrefix, printable(orList(findings, "none")),
+			printable(s.Scope.GetPackageName()), namespaceText(s.Scope), printable(s.Scope.GetConsumer()), printable(s.Scope.GetOperator()))
 	}
 	return table.Flush()
 }

@@ -3,12 +3,16 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/disclosured/disclosured/internal/devnet"
@@ -71,6 +75,9 @@ func TestScopes(t *testing.T) {
 	if err := json.Unmarshal([]byte(scopes("--json", "--consumer", all[1], "--operator", world.Operator, "--package", "wormhole-core")), &report); err != nil {
 		t.Fatal(err)
 	}
+	if printed := scopes("--json"); !strings.Contains(printed, fmt.Sprintf(`"offset": "%d"`, report.Offset)) {
+		t.Errorf("the offset is no text: %s", printed)
+	}
 	if len(report.Scopes) != 1 || report.Scopes[0].Consumer != all[1] || report.Scopes[0].ActiveNodes != 1 || !report.Fresh || report.Offset == 0 || report.ParticipantID == "" {
 		t.Errorf("the second app's are %+v", report)
 	}
@@ -81,9 +88,6 @@ func TestScopes(t *testing.T) {
 		if printed := scopes(append(other, "--json")...); !strings.Contains(printed, `"scopes": []`) {
 			t.Errorf("%q: printed %s", other, printed)
 		}
-	}
-	if code, said := exit(t, "scopes", "--server", svc.address, "--consumer", "no party!"); code != exitFailure || !strings.Contains(said, "INVALID_FIELD") {
-		t.Errorf("what is no party: exit %d: %s", code, said)
 	}
 	if code, said := exit(t, "resolve", "--server", svc.address, "--consumer", world.Operator, "--digest", strings.Repeat("0", 64)); code != exitFailure || !strings.Contains(said, "`disclosured scopes`") {
 		t.Errorf("an unknown scope: exit %d: %s", code, said)
@@ -131,6 +135,90 @@ func TestScopesOfSeveralPages(t *testing.T) {
 		if want := consumersOf(world); !slices.Equal(got, want) {
 			t.Errorf("%d tokens expire: listed %q, want %q", c.expires, got, want)
 		}
+	}
+}
+
+// paging is a service that answers as the function says, which gets the number of the call.
+type paging struct {
+	disclosurev1.UnimplementedDisclosureServiceServer
+	asked  int
+	answer func(n int, in *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error)
+}
+
+func (p *paging) ListScopes(_ context.Context, in *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error) {
+	p.asked++
+	return p.answer(p.asked, in)
+}
+
+// serve serves it.
+func (p *paging) serve(t *testing.T) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	disclosurev1.RegisterDisclosureServiceServer(server, p)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		<-ended
+	})
+	return listener.Addr().String()
+}
+
+func pageAt(offset int64, next string, scopes ...*disclosurev1.ScopeInfo) *disclosurev1.ListScopesResponse {
+	return &disclosurev1.ListScopesResponse{Scopes: scopes, NextPageToken: next,
+		Answer: &disclosurev1.Answer{Position: &disclosurev1.Position{ParticipantId: "p::1220", Offset: offset}}}
+}
+
+// A list without an end, one that leads back, and one whose pages are of several offsets are errors, soon and in little memory.
+func TestScopesOfAHostileServer(t *testing.T) {
+	large := &disclosurev1.ScopeInfo{Scope: &disclosurev1.Scope{Consumer: strings.Repeat("c", 3<<20)}}
+	for _, c := range []struct {
+		what, want string
+		most       int // calls
+		answer     func(n int, in *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error)
+	}{
+		{"endless pages", "does not end within", maxScopesPages, func(n int, _ *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error) {
+			return pageAt(7, fmt.Sprint(n)), nil
+		}},
+		{"endless bytes", "does not end within", 12, func(n int, _ *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error) {
+			return pageAt(7, fmt.Sprint(n), large), nil
+		}},
+		{"a page without an end", "larger than max", 1, func(int, *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error) {
+			return pageAt(7, "", large, large), nil
+		}},
+		{"a circle", "leads back", 4, func(n int, _ *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error) {
+			return pageAt(7, fmt.Sprint(n%3)), nil
+		}},
+		{"pages of several offsets", "not of one offset", 2 * scopesAttempts, func(n int, _ *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error) {
+			return pageAt(int64(n), fmt.Sprint(n)), nil
+		}},
+		{"a deadline that the service sees first", "--timeout 30s was over", 1, func(int, *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error) {
+			return nil, status.Error(codes.DeadlineExceeded, "the call's deadline passed")
+		}},
+	} {
+		p := &paging{answer: c.answer}
+		code, printed, said := outcome(t, "scopes", "--server", p.serve(t))
+		if code != exitFailure || printed != "" || !strings.Contains(said, c.want) || p.asked > c.most {
+			t.Errorf("%s: exit %d after %d calls, want at most %d and words about %q; it said %s", c.what, code, p.asked, c.most, c.want, said)
+		}
+	}
+}
+
+// A list that moved once is begun anew, and is whole.
+func TestScopesThatMove(t *testing.T) {
+	p := &paging{answer: func(n int, in *disclosurev1.ListScopesRequest) (*disclosurev1.ListScopesResponse, error) {
+		if in.PageToken == "" {
+			return pageAt(int64(min(n, 3)), "more", &disclosurev1.ScopeInfo{ActiveNodes: 1}), nil
+		}
+		return pageAt(3, "", &disclosurev1.ScopeInfo{ActiveNodes: 2}), nil
+	}}
+	code, printed, said := outcome(t, "scopes", "--server", p.serve(t))
+	if code != exitOK || !strings.HasPrefix(printed, "2 replay tries at offset 3 of p::1220") || p.asked != 4 {
+		t.Errorf("exit %d after %d calls: %s%s", code, p.asked, printed, said)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/grpc/codes"
 
 	"github.com/disclosured/disclosured/internal/telemetry"
 )
@@ -63,9 +65,41 @@ func contextWithTimeout(ctx context.Context, d time.Duration) (context.Context, 
 	return context.WithTimeout(ctx, d)
 }
 
-// overdue says of what failed after --timeout was over that it was, and how to give it more.
+// timeoutFlag is a duration that can't be negative; 0 is for ever.
+type timeoutFlag struct{ value *time.Duration }
+
+func (f timeoutFlag) String() string {
+	if f.value == nil {
+		return "" // of which pflag asks the zero value
+	}
+	return f.value.String()
+}
+
+func (f timeoutFlag) Type() string { return "duration" }
+
+func (f timeoutFlag) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return err
+	case d < 0:
+		return errors.New("it can't be negative; 0 is for ever")
+	}
+	*f.value = d
+	return nil
+}
+
+// addTimeout adds --timeout, which is the same for every command.
+func addTimeout(flags *pflag.FlagSet, timeout *time.Duration, usual time.Duration, usage string) {
+	*timeout = usual
+	flags.Var(timeoutFlag{timeout}, "timeout", usage)
+}
+
+// overdue says of what failed after --timeout was over that it was, and how to give it more. A service that keeps the deadline which we gave it may say
+// so before our own clock does.
 func overdue(ctx context.Context, timeout time.Duration, err error) error {
-	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	said := (*serviceError)(nil)
+	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) && !(timeout > 0 && errors.As(err, &said) && said.status.Code() == codes.DeadlineExceeded) {
 		return err
 	}
 	return fmt.Errorf("--timeout %s was over, raise it if that was too short: %w", timeout, err)

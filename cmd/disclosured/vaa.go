@@ -269,7 +269,7 @@ func parseGuardianSets(text []byte) (map[int64]wormhole.GuardianSet, error) {
 func printVAA(out io.Writer, r vaaReport) error {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-14s %s\n", name, fmt.Sprintf(format, args...))
+		printfLine(&b, "%-14s %s", name, fmt.Sprintf(format, args...))
 	}
 	row("verdict", "%s", r.Verdict)
 	if r.Message != "" {
@@ -289,10 +289,4 @@ func printVAA(out io.Writer, r vaaReport) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
-}
-
-func writeJSON(out io.Writer, v any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
 }

@@ -268,7 +268,7 @@ func ledgerJSON(v damlvalue.Value) any {
 func printVerification(out io.Writer, r *client.Report) error {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%-14s %s\n", name, fmt.Sprintf(format, args...))
+		printfLine(&b, "%-14s %s", name, fmt.Sprintf(format, args...))
 	}
 	if r.ContractID != "" {
 		row("contract id", "%s", r.ContractID)
