@@ -77,16 +77,19 @@ mutants: postgres ## faults put into the replay guard, in memory and in PostgreS
 vulncheck: tools ## known vulnerabilities in what we call (asks the Go vulnerability database)
 	$(TOOLS)/govulncheck ./...
 
+# A path from the root of the file system. Unlike abspath, it takes one with blanks for one.
+whole = $(if $(1),$(if $(filter /%,$(firstword $(1))),,$(CURDIR)/)$(1))
+
 .PHONY: integration integration-settings
 integration: export DISCLOSURED_LEDGER          = $(LEDGER)
-integration: export DISCLOSURED_TOKEN_FILE      = $(abspath $(TOKEN_FILE))
-integration: export DISCLOSURED_TLS_CA          = $(abspath $(TLS_CA))
-integration: export DISCLOSURED_TLS_CERT        = $(abspath $(TLS_CERT))
-integration: export DISCLOSURED_TLS_KEY         = $(abspath $(TLS_KEY))
+integration: export DISCLOSURED_TOKEN_FILE      = $(call whole,$(TOKEN_FILE))
+integration: export DISCLOSURED_TLS_CA          = $(call whole,$(TLS_CA))
+integration: export DISCLOSURED_TLS_CERT        = $(call whole,$(TLS_CERT))
+integration: export DISCLOSURED_TLS_KEY         = $(call whole,$(TLS_KEY))
 integration: export DISCLOSURED_RESTART_COMMAND = $(RESTART_COMMAND)
 integration: export DISCLOSURED_PRUNE           = $(PRUNE)
 integration: export DISCLOSURED_LF              = $(LF)
-integration: export DISCLOSURED_REPORT          = $(abspath $(REPORT))
+integration: export DISCLOSURED_REPORT          = $(call whole,$(REPORT))
 integration: integration-settings postgres ## the whole story against a participant of yours: LEDGER=host:port (docs/integration.md)
 	$(GO) test -count=1 -timeout 40m -v -run '^TestStory$$' $(TESTFLAGS) ./internal/integration
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -39,6 +40,10 @@ func makeIntegration(t *testing.T, settings ...string) (called bool, code int, s
 
 // What can't work is said in one line by the name that make takes, before anything is compiled.
 func TestIntegrationSettingsAreCheckedFirst(t *testing.T) {
+	dangling := filepath.Join(t.TempDir(), "dangling")
+	if err := os.Symlink("nowhere", dangling); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		settings []string
 		want     string
@@ -57,10 +62,42 @@ func TestIntegrationSettingsAreCheckedFirst(t *testing.T) {
 		{[]string{"LEDGER=localhost:6865", "LF=2.1"}, "LF=2.1"},
 		{[]string{"LEDGER=localhost:6865", "PRUNE=true"}, "PRUNE=true"},
 		{[]string{"LEDGER=localhost:6865", "REPORT=go.mod"}, "REPORT:"},
+		{[]string{"LEDGER=localhost:6865", "REPORT=go.mod/in/it"}, "/go.mod is not a directory"},
+		{[]string{"LEDGER=localhost:6865", "REPORT=" + dangling}, "REPORT: " + dangling + " is not a directory"},
+		{[]string{"LEDGER=localhost:6865", "TOKEN_FILE=" + t.TempDir()}, "is a directory, and not a file"},
+		{[]string{"LEDGER=localhost:6865", "TLS_CA=/dev/null"}, "TLS_CA: /dev/null is not a regular file"},
+		{[]string{"LEDGER=localhost:6865", "TOKEN_FILE=a b/absent"}, "/a b/absent"},
 	} {
 		called, code, said := makeIntegration(t, c.settings...)
 		if lines := strings.Count(said, "make integration: "); called || code != 2 || lines != 1 || !strings.Contains(said, c.want) {
 			t.Errorf("%q: go was called: %t; exit %d, want 2 and one line about %q; it said %s", c.settings, called, code, c.want, said)
+		}
+	}
+}
+
+// A path may have blanks, and is one path all the same.
+func TestIntegrationPathsWithBlanksArrive(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "of  my /own")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	token := filepath.Join(dir, "a token")
+	if err := os.WriteFile(token, []byte("token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	here, err := filepath.Abs(root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	relative, err := filepath.Rel(here, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for given, want := range map[string]string{token: token, relative: here + "/" + relative} {
+		report := dir + "/the report"
+		called, code, said := makeIntegration(t, "LEDGER=localhost:6865", "TOKEN_FILE="+given, "REPORT="+report)
+		if !called || code != 0 || !strings.Contains(said, "\nDISCLOSURED_TOKEN_FILE="+want+"\n") || !strings.Contains(said, "\nDISCLOSURED_REPORT="+report+"\n") {
+			t.Errorf("%s: go was called: %t; exit %d: %s", given, called, code, said)
 		}
 	}
 }
