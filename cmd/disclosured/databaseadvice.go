@@ -83,24 +83,32 @@ func connectFault(failed *pgconn.ConnectError) databaseFault {
 	if !errors.As(failed, &refusal) {
 		return reachFault(failed)
 	}
-	switch code := refusal.Code; {
-	case code == "3D000":
-		return databaseFault{"create the database (createdb), or correct its name in the file of database.url_file", true}
-	case code == "28P01":
-		return databaseFault{"correct user and password in the file of database.url_file", true}
-	case strings.HasPrefix(code, "28"):
-		return databaseFault{"correct user, password and sslmode in the file of database.url_file, or have the server let them in (pg_hba.conf)", true}
-	case code == "42501":
-		return databaseFault{"grant the user of the file of database.url_file the right to CONNECT to the database", true}
-	case strings.HasPrefix(code, "53"):
-		return databaseFault{"the server has no room: give it more max_connections, or lower database.max_connections", false}
-	case strings.HasPrefix(code, "57"), strings.HasPrefix(code, "55"):
-		return databaseFault{"PostgreSQL starts, stops or takes no connections now: start again when it does", false}
-	}
 	if name := unknownParameter(failed.Config, refusal); name != "" {
 		return databaseFault{fmt.Sprintf("take %s out of the URL in the file of database.url_file, or correct it: what is no setting of the connection is asked of the server", name), true}
 	}
+	if fault, known := refusedFault(refusal.Code); known {
+		return fault
+	}
 	return databaseFault{"does PostgreSQL take connections as the file of database.url_file says?", false}
+}
+
+// refusedFault is the fault of a connection that the server refuses with a code that needs no more to be understood.
+func refusedFault(code string) (fault databaseFault, known bool) {
+	switch {
+	case code == "3D000":
+		return databaseFault{"create the database (createdb), or correct its name in the file of database.url_file", true}, true
+	case code == "28P01":
+		return databaseFault{"correct user and password in the file of database.url_file", true}, true
+	case strings.HasPrefix(code, "28"):
+		return databaseFault{"correct user, password and sslmode in the file of database.url_file, or have the server let them in (pg_hba.conf)", true}, true
+	case code == "42501":
+		return databaseFault{"grant the user of the file of database.url_file the right to CONNECT to the database", true}, true
+	case strings.HasPrefix(code, "53"):
+		return databaseFault{"the server has no room: give it more max_connections, or lower database.max_connections", false}, true
+	case strings.HasPrefix(code, "57"), strings.HasPrefix(code, "55"):
+		return databaseFault{"PostgreSQL starts, stops or takes no connections now: start again when it does", false}, true
+	}
+	return databaseFault{}, false
 }
 
 // unknownParameter is the parameter of the URL that the server refuses, or a pooler in its place; "" where it refuses something else.
@@ -114,7 +122,7 @@ func unknownParameter(config *pgconn.Config, refusal *pgconn.PgError) string {
 			return name
 		}
 	}
-	if class != "08" && config.RuntimeParams["options"] != "" {
+	if class != "08" && refusal.Code != "42501" && config.RuntimeParams["options"] != "" {
 		return "options" // whose settings have names of their own, which the server says
 	}
 	return ""

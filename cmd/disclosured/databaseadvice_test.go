@@ -18,6 +18,7 @@ import (
 
 	"github.com/disclosured/disclosured/internal/index/postgres"
 	"github.com/disclosured/disclosured/internal/ledgerstream/ledgersim"
+	"github.com/disclosured/disclosured/internal/ledgerstream/submit"
 	"github.com/disclosured/disclosured/internal/pgserver"
 	"github.com/disclosured/disclosured/internal/pgserver/pgtest"
 )
@@ -251,5 +252,92 @@ func TestAServerThatStopsMeanwhile(t *testing.T) {
 	err = databaseError("opening the index", <-failed)
 	if human := (configError{}); errors.As(err, &human) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "→ PostgreSQL stopped") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// While the ledger is followed what to do stands in the log, whose errors may be texts.
+func TestTheLogSaysWhatToDo(t *testing.T) {
+	refused := &pgconn.PgError{Severity: "ERROR", Code: "22003", Message: "bigint out of range"}
+	for _, c := range []struct {
+		attribute slog.Attr
+		want      string
+	}{
+		{slog.Any("error", fmt.Errorf("committing: %w", refused)), "disclosured reseed"},
+		{slog.String("error", "committing: "+refused.Error()), "disclosured reseed"},
+		{slog.Any("err", &pgconn.PgError{Code: "42703"}), "DROP SCHEMA disclosured CASCADE"},
+		{slog.String("error", "replayguard: reserving: ERROR: x (SQLSTATE 42P01)"), "DROP SCHEMA replayguard CASCADE"},
+		{slog.String("error", "failed to connect to `user=u database=d`: FATAL: x (SQLSTATE 28P01)"), "correct user and password"},
+		{slog.String("error", "the participant is away"), ""},
+		{slog.Any("error", &pgconn.PgError{Code: "40001"}), ""},
+		{slog.String("error", "terminating connection (SQLSTATE 57P01)"), ""},
+		{slog.String("other", refused.Error()), ""},
+	} {
+		var out strings.Builder
+		log := slog.New(advisingHandler{slog.NewTextHandler(&out, nil)}).With("a", 1).WithGroup("g")
+		log.LogAttrs(t.Context(), slog.LevelWarn, "failed", c.attribute)
+		if advised := strings.Contains(out.String(), "todo="); advised != (c.want != "") || !strings.Contains(out.String(), c.want) {
+			t.Errorf("%v: %s; want %q in it", c.attribute, out.String(), c.want)
+		}
+	}
+}
+
+// linesWith gives each line that is written to it and has the words.
+type linesWith struct {
+	words string
+	lines chan string
+}
+
+func (w linesWith) Write(line []byte) (int, error) {
+	if strings.Contains(string(line), w.words) {
+		select {
+		case w.lines <- string(line):
+		default: // one is enough
+		}
+	}
+	return len(line), nil
+}
+
+// A counter that a hand set to its end stops every commit: the service tries on, and says what mends it.
+func TestAFollowerSaysWhatMendsItsDatabase(t *testing.T) {
+	ctx := t.Context()
+	_, participant := startSim(t, ledgersim.Options{})
+	world, err := makeWorld(ctx, participant, []int64{4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := followWorld(participant, world)
+	url := pgtest.Database(t)
+	said := linesWith{"22003", make(chan string, 1)}
+	svc, err := startService(ctx, config, url, slog.New(advisingHandler{slog.NewTextHandler(said, nil)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := svc.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := svc.waitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	edited(t, url, `UPDATE disclosured.cursor SET commit_seq = 9223372036854775807`)
+	conn, err := dialParticipant(config, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	app := world.Apps[0]
+	if _, err := submit.New(conn, bootstrapUser).Do(ctx, []string{app.Consumer}, nil, submit.ConsumeDigest(app.Root, strings.Repeat("ab", 32))); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	select {
+	case line := <-said.lines:
+		if !strings.Contains(line, "disclosured reseed") {
+			t.Errorf("it does not say what to do: %s", line)
+		}
+	case <-deadline.C:
+		t.Error("nothing is said of the commit that fails")
 	}
 }

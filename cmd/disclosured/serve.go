@@ -55,7 +55,7 @@ func configured(cmd *cobra.Command) (Config, *slog.Logger, error) {
 	if err != nil {
 		return Config{}, nil, configError{err}
 	}
-	return config, log, nil
+	return config, slog.New(advisingHandler{log.Handler()}), nil
 }
 
 func contextWithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
