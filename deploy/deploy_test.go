@@ -349,3 +349,12 @@ func TestImageHasWhatTheProgramNeeds(t *testing.T) {
 		t.Errorf("go.mod wants Go 1.%v, the Dockerfile builds with 1.%v", wanted, have)
 	}
 }
+
+// The service's process may open as many files as docs/deploy.md says that its defaults need, and as it says that the compose file allows.
+func TestComposeAllowsFiles(t *testing.T) {
+	guide := read(t, "../docs/deploy.md")
+	allowed := regexp.MustCompile(`\n    nofile: (\d+)\n`).FindStringSubmatch(read(t, "../docker-compose.yml"))
+	if allowed == nil || !strings.Contains(guide, "The compose file allows "+allowed[1]+" ") || !strings.Contains(guide, "`LimitNOFILE="+allowed[1]+"`") {
+		t.Errorf("the compose file allows %v files, and docs/deploy.md says otherwise", allowed)
+	}
+}

@@ -43,6 +43,10 @@ type daemon struct {
 
 // run serves until the context ends and then returns nil, or returns why it can't.
 func (d *daemon) run(ctx context.Context) error {
+	served, err := d.fitted(d.apiConfig())
+	if err != nil {
+		return err
+	}
 	metrics := telemetry.New(version)
 	listener, ops, err := d.listen(ctx)
 	if err != nil {
@@ -62,7 +66,7 @@ func (d *daemon) run(ctx context.Context) error {
 		Index: current, Status: current.status, FindUpdate: current.findUpdate, Log: d.log, Metrics: metrics.API, MetricsHandler: metrics.Handler(),
 	}
 	guard := d.startGuard(&deps, metrics)
-	server, err := api.New(d.apiConfig(), deps)
+	server, err := api.New(served, deps)
 	if err != nil {
 		listener.Close()
 		closeIfOpen(ops)

@@ -85,6 +85,9 @@ type Limits struct {
 	// Connections at once. Beyond it one without calls makes room (conns.go); where all have calls, more are closed as they come: MaxConnections should
 	// exceed MaxCalls and MaxStreams together, so that there always are some without.
 	MaxConnections, MaxConnectionsPerCaller int
+	// MaxOpsConnections and MaxOpsConnectionsPerCaller bound those to the operator's endpoints, which probes and scrapers ask: a handful of addresses
+	// with one or two connections each. Their requests can be asked again, so they may be cut where a caller holds more than others.
+	MaxOpsConnections, MaxOpsConnectionsPerCaller int
 	// AnswerBytes bounds the encoded answers that their callers have not taken yet. No less than MaxAnswerBytes.
 	AnswerBytes, AnswerBytesPerCaller int
 }
@@ -135,6 +138,7 @@ func DefaultConfig() Config {
 			MaxStreams: 512, MaxStreamsPerCaller: 64,
 			MaxStreamsPerConnection: 256, MaxCallers: 10_000,
 			MaxConnections: 4096, MaxConnectionsPerCaller: 1024,
+			MaxOpsConnections: 256, MaxOpsConnectionsPerCaller: 64,
 			AnswerBytes: 512 << 20, AnswerBytesPerCaller: 128 << 20,
 		},
 		KeepaliveMinTime:      10 * time.Second,
@@ -172,6 +176,7 @@ func (c *Config) Validate() error {
 	positive("max streams", c.Limits.MaxStreams > 0 && c.Limits.MaxStreamsPerCaller > 0 && c.Limits.MaxStreamsPerConnection > 0)
 	positive("max callers", c.Limits.MaxCallers > 0)
 	positive("max connections", c.Limits.MaxConnections > 0 && c.Limits.MaxConnectionsPerCaller > 0)
+	positive("max ops connections", c.Limits.MaxOpsConnections > 0 && c.Limits.MaxOpsConnectionsPerCaller > 0)
 	positive("send timeout", c.SendTimeout > 0)
 	if c.MaxAnswerBytes > c.Limits.AnswerBytesPerCaller || c.MaxAnswerBytes > c.Limits.AnswerBytes {
 		faults = append(faults, fmt.Errorf("api: an answer may have %d bytes, which is more than all that are held at once may", c.MaxAnswerBytes))

@@ -124,14 +124,9 @@ func New(cfg Config, deps Deps) (*Server, error) {
 	return s, nil
 }
 
-const (
-	// handshakeTimeout is how long a client has to say that it speaks TLS and HTTP/2, from the first byte to its settings: some round trips. Sockets
-	// that say nothing are gone after it.
-	handshakeTimeout = 5 * time.Second
-	// maxOpsConnections and maxOpsConnectionsPerCaller bound the operator's endpoints, which probes and scrapers ask: a handful of addresses with
-	// one or two connections each. Their requests can be asked again, so they may be cut where a caller holds more than others.
-	maxOpsConnections, maxOpsConnectionsPerCaller = 256, 64
-)
+// handshakeTimeout is how long a client has to say that it speaks TLS and HTTP/2, from the first byte to its settings: some round trips. Sockets
+// that say nothing are gone after it.
+const handshakeTimeout = 5 * time.Second
 
 // Serve listens as configured and serves until the context ends; then it stops in order and returns nil. An error is a listener
 // that could not be had or that failed.
@@ -166,7 +161,7 @@ func (s *Server) ServeOn(ctx context.Context, listener, ops net.Listener) error 
 	})
 	if ops != nil {
 		serving.Go(func() {
-			room := room{of: "ops", max: maxOpsConnections, perCaller: maxOpsConnectionsPerCaller, cuts: true}
+			room := room{of: "ops", max: s.cfg.Limits.MaxOpsConnections, perCaller: s.cfg.Limits.MaxOpsConnectionsPerCaller, cuts: true}
 			if err := s.ops.Serve(newConns(ops, room, s.log, uncounted{})); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("api: serve the operator's endpoints: %w", err)
 				cancel()
