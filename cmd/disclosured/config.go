@@ -140,7 +140,7 @@ type APIConfig struct {
 	// Calls at once of one caller's address. Unless it may have all, it gets no more than it leaves free: a few addresses can't take all.
 	MaxCallsPerCaller int `koanf:"max_calls_per_caller"`
 	// Connections at once, in all. Beyond it the address with the most gives up the one that is longest without calls; where all have calls, more
-	// are closed as they come. More than max_calls, so that there always are some without.
+	// are closed as they come. More than max_calls, so that there always are some without. Lowered at the start to what RLIMIT_NOFILE leaves room for.
 	MaxConnections int `koanf:"max_connections"`
 	// Connections at once of one caller's address. Beyond it the one that is longest without calls makes room. A proxy's clients are one address:
 	// set it to what it opens.

@@ -141,7 +141,7 @@ func (d *daemon) index(ctx context.Context, stopServing func(), address string, 
 	if store != nil {
 		lease, err = store.AcquireLease(ctx, postgres.LeaseOptions{Holder: holder(address), TTL: d.cfg.Database.LeaseTTL, Wait: true})
 		if err != nil {
-			return databaseError("waiting for the writer's lease", err)
+			return databaseError(waitingForLease, err)
 		}
 		defer func() {
 			// Also after a stop, so that a standby need not wait for the lease to expire.
