@@ -31,6 +31,9 @@ type Harness struct {
 	// Histories is the number of random histories; 0 is 500, or 10,000 where the environment has DISCLOSURED_SOAK=1, and a tenth
 	// of that under the race detector.
 	Histories int
+	// Share and Shares split the histories between runs of the suite: this one takes each Shares-th from number Share on. The first also has the
+	// histories that rapid makes. 0 Shares is one.
+	Share, Shares int
 }
 
 // Exercise runs the suite.
@@ -46,13 +49,16 @@ func Exercise(t *testing.T, h Harness) {
 				histories /= 10
 			}
 		}
-		for n := range histories {
+		for n := h.Share; n < histories; n += max(1, h.Shares) {
 			src := rand.New(rand.NewPCG(uint64(n), 7))
 			if err := (&run{h: h, w: NewWorld(src)}).history(t.Context(), lengthOf(n)); err != nil {
 				t.Fatalf("history %d: %v", n, err)
 			}
 		}
 	})
+	if h.Share > 0 {
+		return
+	}
 	t.Run("rapid", func(t *testing.T) {
 		rapid.Check(t, func(rt *rapid.T) {
 			if err := (&run{h: h, w: NewWorld(drawn{rt})}).history(rt.Context(), 8); err != nil {

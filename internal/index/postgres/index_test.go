@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/disclosured/disclosured/internal/index"
@@ -12,38 +14,44 @@ import (
 )
 
 // An index on a store answers as one in memory and as the rules in their plainest form, over random histories, before and after each
-// restart.
+// restart. Each processor has its share of them, on a database of its own.
 func TestTheIndexOnPostgres(t *testing.T) {
+	histories := 25 // a history is hundreds of queries
+	if os.Getenv("DISCLOSURED_SOAK") == "1" {
+		histories = 0 // the suite's own figure
+	}
+	shares := runtime.GOMAXPROCS(0)
+	for share := range shares {
+		t.Run(fmt.Sprintf("share %d of %d", share+1, shares), func(t *testing.T) {
+			t.Parallel()
+			h := onPostgres(t)
+			h.Histories, h.Share, h.Shares = histories, share, shares
+			indextest.Exercise(t, h)
+		})
+	}
+}
+
+// onPostgres gives the suite an index on one database, which another process opens again and again.
+func onPostgres(t *testing.T) indextest.Harness {
 	// Tens of thousands of queries: here the server may keep them parsed. The other modes have tests of their own.
 	url := withParam(pgtest.Database(t), "default_query_exec_mode=cache_statement")
-	var store *Store
+	store := openWith(t, Config{URL: url})
+	t.Cleanup(func() { rest(store) }) // before the connections are closed
 	reopen := func(ctx context.Context, policy index.Policy) (*index.Index, error) {
-		if store != nil {
-			store.Close()
-		}
-		var err error
-		if store, err = Open(ctx, Config{URL: url, Migrate: true, Logger: quiet}); err != nil {
-			return nil, err
-		}
+		store = reborn(store)
 		if _, err := store.AcquireLease(ctx, LeaseOptions{Holder: "exercise"}); err != nil {
 			return nil, err
 		}
 		return index.Open(ctx, policy, store, index.Options{Logger: quiet})
 	}
-	defer func() { store.Close() }()
-	histories := 25 // a history is hundreds of queries
-	if os.Getenv("DISCLOSURED_SOAK") == "1" {
-		histories = 0 // the suite's own figure
-	}
-	indextest.Exercise(t, indextest.Harness{
+	return indextest.Harness{
 		Open: func(ctx context.Context, policy index.Policy) (*index.Index, error) {
-			if store != nil { // without a place on a ledger, a store is one that was never seeded
-				if _, err := store.pool.Exec(ctx, `DELETE FROM disclosured.cursor`); err != nil {
-					return nil, err
-				}
-				if _, err := store.pool.Exec(ctx, `UPDATE disclosured.generation SET state = 'retired'`); err != nil {
-					return nil, err
-				}
+			// Without a place on a ledger, a store is one that was never seeded.
+			if _, err := store.pool.Exec(ctx, `DELETE FROM disclosured.cursor`); err != nil {
+				return nil, err
+			}
+			if _, err := store.pool.Exec(ctx, `UPDATE disclosured.generation SET state = 'retired'`); err != nil {
+				return nil, err
 			}
 			return reopen(ctx, policy)
 		},
@@ -58,6 +66,20 @@ func TestTheIndexOnPostgres(t *testing.T) {
 			}
 			return ids, err
 		},
-		Histories: histories,
-	})
+	}
+}
+
+// reborn ends what a store does in the background, and gives one that knows as little of the database as that of another process. Only the
+// connections are the former's: new ones would cost more than all that is asked on them.
+func reborn(former *Store) *Store {
+	rest(former)
+	s := newStore(former.pool, former.dialer, Config{Logger: former.log, Timeout: former.timeout})
+	s.start(Config{})
+	return s
+}
+
+// rest ends what a store does in the background.
+func rest(s *Store) {
+	s.stop()
+	s.background.Wait()
 }

@@ -65,10 +65,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("database: %w", err)
 	}
-	s := &Store{pool: pool, dialer: dialer, log: cfg.Logger, timeout: cfg.Timeout, clock: "clock_timestamp()", sweepNow: make(chan struct{}, 1)}
-	s.beginWrite = fmt.Sprintf("begin isolation level read committed read write; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d",
-		cfg.Timeout.Milliseconds(), min(cfg.Timeout, idleTimeout).Milliseconds())
-
+	s := newStore(pool, dialer, cfg)
 	err = s.read(ctx, "checking the schema", func(ctx context.Context, conn *pgxpool.Conn) error { return checkVersion(ctx, conn) })
 	if errors.Is(err, ErrNotMigrated) && cfg.Migrate {
 		_, err = Migrate(ctx, cfg, Up)
@@ -77,12 +74,25 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.closePool()
 		return nil, err
 	}
+	s.start(cfg)
+	return s, nil
+}
+
+// newStore is a store over connections, of which nothing is known yet.
+func newStore(pool *pgxpool.Pool, dialer *dialer, cfg Config) *Store {
+	s := &Store{pool: pool, dialer: dialer, log: cfg.Logger, timeout: cfg.Timeout, clock: "clock_timestamp()", sweepNow: make(chan struct{}, 1)}
+	s.beginWrite = fmt.Sprintf("begin isolation level read committed read write; set local statement_timeout = %d; set local idle_in_transaction_session_timeout = %d",
+		cfg.Timeout.Milliseconds(), min(cfg.Timeout, idleTimeout).Milliseconds())
 	s.silent.Store(newSilence())
+	return s
+}
+
+// start starts what runs in the background, until Close.
+func (s *Store) start(cfg Config) {
 	s.life, s.stop = context.WithCancel(context.Background())
 	if !cfg.noSweeper {
 		s.background.Go(s.sweepLoop)
 	}
-	return s, nil
 }
 
 // Close stops what runs in the background, waits for it, and closes the connections, within seconds whatever the server does. No
