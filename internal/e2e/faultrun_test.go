@@ -45,6 +45,7 @@ type faultRun struct {
 	settings settings
 	proxy    *proxy           // between the service and the participant
 	db       *proxy           // between the service and the database
+	direct   string           // the database's URL, past the proxy
 	server   *pgserver.Server // the database's own server, if it has one
 	load     *load
 	token    string // the file of the service's token, where the participant asks for one
@@ -91,6 +92,7 @@ func runFault(t *testing.T, f fault) faultRow {
 		} else {
 			url = pgtest.Database(t)
 		}
+		r.direct = url
 		r.db, url = proxied(t, url)
 		r.settings = atDatabase(t, r.settings, url)
 	}

@@ -517,6 +517,31 @@ var faults = []fault{
 		},
 	},
 	{
+		name:     "contracts are deleted from the database, or edited, while the service is down",
+		database: true,
+		happen: func(r *faultRun) {
+			for _, damage := range []string{
+				`DELETE FROM disclosured.contract WHERE contract_id = (SELECT max(contract_id) FROM disclosured.contract WHERE entity = 'ReplayNode')`,
+				`UPDATE disclosured.contract SET consumed = '', consumed_count = 0 WHERE consumed_count > 0`,
+				`UPDATE disclosured.contract SET generation = generation + 1`,
+			} {
+				r.advances()
+				r.svc.stop()
+				if execute(r.T, r.direct, damage) == 0 {
+					r.Fatalf("nothing to damage: %s", damage)
+				}
+				r.start()
+				r.before = nil
+				r.row.told = nil
+				r.reseeded("damaged")
+				r.svc.waitReady()
+			}
+			r.row.seen = []string{"snapshot", "live"}
+			r.row.answer = []string{"/readyz 503 until the new index is in place"}
+			r.recovers("built anew at the ledger end, with its history; nothing of what was damaged is served")
+		},
+	},
+	{
 		name: "the token expires",
 		sim:  ledgersim.Options{Auth: &ledgersim.AuthOptions{Secret: []byte("secret")}},
 		happen: func(r *faultRun) {
