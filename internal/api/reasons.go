@@ -226,7 +226,7 @@ var Reasons = []Row{
 		"Slow down. RetryInfo says after how long the call would pass if nothing else is called meanwhile.",
 		nil},
 	{TooManyCalls, codes.ResourceExhausted, 429, RetryNow, time.Second,
-		"Too many calls run at once, or too many bytes of answers were not taken yet, of this caller (limit_of=caller) or of all (limit_of=server). A call counts until its answer was taken. Of audits one that is full and four others run at once.",
+		"Too many calls run at once, or too many bytes of answers were not taken yet, of this caller (limit_of=caller) or of all (limit_of=server; no caller gets more than it leaves free). A call counts until its answer was taken. Of audits one that is full and four others run at once.",
 		"Take the answers, and try again.",
 		[]string{"limit_of"}},
 	{TooManyStreams, codes.ResourceExhausted, 429, RetryNow, 5 * time.Second,

@@ -3,13 +3,15 @@
 // # What is stored
 //
 // The schema is the top-level package migrations. Raw facts are stored, one row per activation; what the policy makes of them
-// is decided anew at each load, because the policy can change between two runs. Four things say which rows count:
+// is decided anew at each load, because the policy can change between two runs. Three things say which rows count:
 //
 //   - the cursor row: the place on the ledger, the present generation, the present history, the epoch of the writer;
 //   - the generation in each row of present state: a reseed writes a new generation beside the present one, in many
 //     transactions, and its last transaction moves the cursor to it;
-//   - the count of contracts in the cursor, written with them: a load that finds another number says that the rows were damaged;
 //   - the history in each row of history: where a reseed is on another ledger history, its last transaction begins a new one.
+//
+// The cursor also has the number of the present generation's contracts, changed with them in one transaction: a load that finds another
+// number says that rows were lost or added by somebody else.
 //
 // So neither a reseed nor the end of a history moves or deletes rows while anyone reads them: rows that no longer count are
 // deleted in the background, some pages at a time.

@@ -110,7 +110,9 @@ func (s *Store) takeLease(ctx context.Context, opts LeaseOptions) (epoch int64, 
 		// Asking must not disturb the holder: this lock lets its transactions pass, and only keeps the row as it was read.
 		var holder string
 		var micros int64
-		err := tx.QueryRow(ctx, `SELECT holder, (extract(epoch FROM LEAST(GREATEST(expires_at, `+s.clock+`), `+s.clock+` + interval '100 years') - `+s.clock+`) * 1000000)::bigint FROM disclosured.lease WHERE role = 'writer' FOR NO KEY UPDATE`).Scan(&holder, &micros)
+		// Somebody can have written that it expires never, or never began: of infinite times there is no difference.
+		err := tx.QueryRow(ctx, `SELECT holder, (extract(epoch FROM LEAST(GREATEST(expires_at, `+s.clock+`), `+s.clock+` + interval '100 years') - `+s.clock+`) * 1000000)::bigint
+			FROM disclosured.lease WHERE role = 'writer' FOR NO KEY UPDATE`).Scan(&holder, &micros)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			// Somebody deleted it. Nobody holds what is not there; its epoch goes on from the last one that wrote.

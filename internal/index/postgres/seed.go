@@ -70,7 +70,7 @@ func (g *seed) clear(ctx context.Context, tx pgx.Tx) error {
 		batch.Queue(`DELETE FROM disclosured.`+name+` WHERE generation = $1`, g.generation)
 	}
 	for _, name := range historyTables {
-		batch.Queue(`DELETE FROM disclosured.`+name+` WHERE history = $1`, g.generation)
+		batch.Queue(`DELETE FROM disclosured.`+name+` WHERE history = $1 AND history NOT IN (SELECT history FROM disclosured.cursor)`, g.generation)
 	}
 	if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 		return fmt.Errorf("clearing generation %d: %w", g.generation, err)
