@@ -61,7 +61,7 @@ func (s *Store) moveCursor(ctx context.Context, tx pgx.Tx, epoch, generation int
 	}
 	err := tx.QueryRow(ctx, `UPDATE disclosured.cursor SET ledger_offset = $5, update_offset = $6, update_id = $7, record_time = $8,
 			commit_seq = commit_seq + 1, committed_at = clock_timestamp(), counted_seq = commit_seq + 1,
-			contracts = CASE WHEN counted_seq = commit_seq THEN contracts ELSE (SELECT count(*) FROM disclosured.contract n WHERE n.generation = $2) END
+			contracts = CASE WHEN counted_seq = commit_seq AND contracts IS NOT NULL THEN contracts ELSE (SELECT count(*) FROM disclosured.contract n WHERE n.generation = $2) END
 		WHERE epoch = $1 AND generation = $2 AND participant_id = $3 AND ledger_offset = $4 RETURNING history, commit_seq`,
 		epoch, generation, d.From.ParticipantID, d.From.Offset, d.To.Offset, d.To.UpdateOffset, d.To.UpdateID, timeColumn(d.To.RecordTime)).Scan(&w.history, &w.commitSeq)
 	if !errors.Is(err, pgx.ErrNoRows) {

@@ -61,6 +61,52 @@ func TestAWriterThatDoesNotCount(t *testing.T) {
 	}
 }
 
+// A count that somebody took away is damage, and is made anew by whatever is written next.
+func TestACountThatIsGone(t *testing.T) {
+	url := pgtest.Database(t)
+	s := writer(t, url)
+	seedWith(t, s, first(10), index.SeedEnd{}, node(scope1, "a", "a", 5), node(scope1, "b", "b", 6))
+	execute(t, s, `UPDATE disclosured.cursor SET contracts = NULL`)
+	if _, loaded := load(t, s); loaded.Unreadable.Rows != 1 {
+		t.Errorf("a count that is gone: unreadable %d", loaded.Unreadable.Rows)
+	}
+	if err := s.Commit(t.Context(), index.Delta{From: ledger.Position{ParticipantID: participant, Offset: 10}, To: position(11), Put: []*index.Entry{node(scope1, "c", "c", 11)}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, loaded := load(t, s); len(got) != 3 || loaded.Unreadable.Rows != 0 {
+		t.Errorf("after a commit: %d contracts, unreadable: %v", len(got), loaded.Unreadable.First)
+	}
+}
+
+// History that goes on after the index's place is damage that a seed mends, whatever the offsets: it is not found again, and commits pass the offsets that
+// it was at.
+func TestHistoryAheadOfTheIndex(t *testing.T) {
+	url := pgtest.Database(t)
+	s := writer(t, url)
+	entry := node(scope1, "a", "a", 5)
+	seedWith(t, s, first(10), index.SeedEnd{}, entry)
+	for _, insert := range []string{
+		`INSERT INTO disclosured.applied_update (history, generation, commit_seq, ledger_offset, update_id) SELECT history, generation, commit_seq, ledger_offset + i, 'x' || i FROM disclosured.cursor, generate_series(1, 100) i`,
+		`INSERT INTO disclosured.consume (history, generation, commit_seq, scope_id, digest, ledger_offset, update_id) SELECT history, generation, commit_seq, 1, decode(repeat('ab', 32), 'hex'), 9000000000000000000, 'x' FROM disclosured.cursor`,
+	} {
+		execute(t, s, insert)
+		if _, loaded := load(t, s); loaded.Unreadable.Rows == 0 {
+			t.Errorf("not noticed: %s", insert)
+		}
+	}
+	seedWith(t, s, ledger.SeedStart{ParticipantID: participant, Offset: 20, Reason: ledger.SeedDamaged}, index.SeedEnd{}, entry)
+	if _, loaded := load(t, s); loaded.Unreadable.Rows != 0 {
+		t.Errorf("after a seed: %v", loaded.Unreadable.First)
+	}
+	d := index.Delta{From: ledger.Position{ParticipantID: participant, Offset: 20}, To: position(50), Updates: []index.UpdateRef{{Offset: 50, UpdateID: "u", RecordTime: at(50)}}}
+	if err := s.Commit(t.Context(), d); err != nil {
+		t.Errorf("a commit at an offset that was taken: %v", err)
+	}
+	if _, ok, err := s.UpdateByID(t.Context(), "x5"); !ok || err != nil {
+		t.Errorf("history up to the place is gone: %v, %v", ok, err)
+	}
+}
+
 // What the cursor names counts, whatever the list of generations says: its rows are not swept.
 func TestThePresentGenerationIsNotSwept(t *testing.T) {
 	for _, state := range []string{"retired", "building"} {

@@ -223,6 +223,9 @@ func (g *seed) Commit(ctx context.Context, end index.SeedEnd) error {
 		if err != nil {
 			return err
 		}
+		if err := cutHistory(ctx, tx, w.history, end.Position.Offset); err != nil {
+			return err
+		}
 		return g.writeEnd(ctx, tx, w, end, ids)
 	})
 	if errors.Is(err, errOutcomeUnknown) {
@@ -260,6 +263,17 @@ func (g *seed) moveCursor(ctx context.Context, tx pgx.Tx, pos ledger.Position) (
 		return w, fmt.Errorf("the cursor is of another epoch: %w", ledger.ErrLostLease)
 	}
 	return w, err
+}
+
+// cutHistory deletes what a history that goes on says of offsets after the place of the new generation. Nobody has written any; rows that somebody moved
+// or put there would be found again at each load (checkHistoryEnds), and stand in the way of the commits that come to their offsets.
+func cutHistory(ctx context.Context, tx pgx.Tx, history, offset int64) error {
+	for _, name := range historyTables {
+		if _, err := tx.Exec(ctx, `DELETE FROM disclosured.`+name+` WHERE history = $1 AND ledger_offset > $2`, history, offset); err != nil {
+			return fmt.Errorf("cutting the table %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // writeEnd writes what the change of generation adds.

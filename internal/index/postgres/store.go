@@ -246,7 +246,7 @@ type cursor struct {
 	generation, epoch, commitSeq int64
 	changesSince                 int64
 	history, historySince        int64
-	contracts                    *int64 // nil where they were not counted at this commit
+	contracts                    *int64 // nil where they were not counted at this commit; -1 where somebody took the count away
 }
 
 // readCursor reads the cursor row; false where there is none.
@@ -254,7 +254,7 @@ func readCursor(ctx context.Context, q rowQuerier) (cursor, bool, error) {
 	var c cursor
 	var recordTime *time.Time
 	err := q.QueryRow(ctx, `SELECT participant_id, ledger_offset, update_offset, update_id, record_time, filter, generation, epoch, commit_seq, changes_since, history, history_since,
-		CASE WHEN counted_seq = commit_seq THEN contracts END
+		CASE WHEN counted_seq = commit_seq THEN COALESCE(contracts, -1) END
 		FROM disclosured.cursor`).Scan(&c.pos.ParticipantID, &c.pos.Offset, &c.pos.UpdateOffset, &c.pos.UpdateID, &recordTime,
 		&c.pos.Filter, &c.generation, &c.epoch, &c.commitSeq, &c.changesSince, &c.history, &c.historySince, &c.contracts)
 	if errors.Is(err, pgx.ErrNoRows) {
