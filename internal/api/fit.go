@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"math"
+	"math/bits"
 )
 
 // leastConnections and leastOpsConnections are what a server works with: some callers with calls and room for another; a probe, a scraper
@@ -14,7 +15,7 @@ func (l Limits) Connections(ops bool) int {
 	if !ops {
 		return l.MaxConnections
 	}
-	return min(l.MaxConnections, math.MaxInt-l.MaxOpsConnections) + l.MaxOpsConnections
+	return sum(l.MaxConnections, l.MaxOpsConnections)
 }
 
 // Fit lowers the limits to that many connections at once, of both listeners where ops says so, because the process can't hold more. Each has its
@@ -47,13 +48,18 @@ func (l Limits) Fit(connections int, ops bool) (fitted Limits, least int, err er
 		}
 	}
 	lower(&fitted.MaxConnectionsPerCaller)
-	if l.MaxCalls+l.MaxStreams < l.MaxConnections {
+	if sum(l.MaxCalls, l.MaxStreams) < l.MaxConnections {
 		lower(&fitted.MaxCalls, &fitted.MaxCallsPerCaller, &fitted.MaxStreams, &fitted.MaxStreamsPerCaller)
 	}
 	return fitted, least, nil
 }
 
-// part is of a bound as much as now is of before, and at least one. Bounds can be so great that products overflow.
+// sum is that of two bounds, which can be so great that it overflows: then it is the greatest that there is.
+func sum(a, b int) int { return min(a, math.MaxInt-b) + b }
+
+// part is of a bound as much as now is of before, which is no less, and at least one. Products of bounds can be greater than an integer.
 func part(bound, now, before int) int {
-	return max(1, int(float64(bound)*(float64(now)/float64(before))))
+	high, low := bits.Mul64(uint64(bound), uint64(now))
+	share, _ := bits.Div64(high, low, uint64(before)) // no greater than the bound
+	return max(1, int(share))
 }

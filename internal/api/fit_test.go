@@ -16,10 +16,11 @@ func TestLimitsFitConnections(t *testing.T) {
 		return limits{l.MaxConnections, l.MaxConnectionsPerCaller, l.MaxOpsConnections, l.MaxOpsConnectionsPerCaller, l.MaxCalls, l.MaxCallsPerCaller, l.MaxStreams}
 	}
 	def := api.DefaultConfig().Limits
-	few, proxied, busy := def, def, def
+	few, proxied, busy, boundless := def, def, def, def
 	few.MaxConnections, few.MaxConnectionsPerCaller = 10, 5
 	proxied.MaxConnectionsPerCaller, proxied.MaxCallsPerCaller = 4096, 2048
 	busy.MaxCalls = 4096
+	boundless.MaxCalls = math.MaxInt
 	for name, test := range map[string]struct {
 		limits      api.Limits
 		connections int
@@ -37,6 +38,7 @@ func TestLimitsFitConnections(t *testing.T) {
 		"the callers' least":          {few, 100, true, limits{10, 5, 90, 22, 2048, 512, 512}},
 		"one caller":                  {proxied, 2176, true, limits{2048, 2048, 128, 32, 1024, 1024, 256}},
 		"calls on all were allowed":   {busy, 2176, true, limits{2048, 512, 128, 32, 4096, 512, 512}},
+		"calls without bound":         {boundless, 2176, true, limits{2048, 512, 128, 32, math.MaxInt, 512, 512}},
 		"a least that is above bound": {few, 25, true, limits{}},
 	} {
 		got, least, err := test.limits.Fit(test.connections, test.ops)
@@ -76,7 +78,8 @@ func TestLimitsFitAny(t *testing.T) {
 				t.Errorf("%d of %d", bounds[0], bounds[1])
 			}
 		}
-		if l.MaxCalls+l.MaxStreams < l.MaxConnections && l.MaxConnections < 1<<40 && got.MaxCalls+got.MaxStreams > got.MaxConnections {
+		free := l.MaxCalls < l.MaxConnections-l.MaxStreams // without the sum, which can overflow
+		if free && l.MaxConnections < 1<<40 && got.MaxCalls+got.MaxStreams > got.MaxConnections {
 			t.Errorf("%d calls and %d streams on %d connections", got.MaxCalls, got.MaxStreams, got.MaxConnections)
 		}
 	})
